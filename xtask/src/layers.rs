@@ -8,9 +8,10 @@ use std::path::Path;
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("io", &["base"]),
+    ("sched", &["io"]),
     ("format", &["base"]),
     ("log", &["io", "format"]),
-    ("pages", &["log"]),
+    ("pages", &["log", "sched"]),
     ("tree", &["pages"]),
     ("runs", &["pages"]),
     ("txn", &["log"]),

@@ -12,7 +12,8 @@
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Result};
-use evenkeel_io::{Event, Runtime};
+use evenkeel_io::Event;
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -65,17 +66,17 @@ struct State {
 pub(crate) struct CompactionPriority {
     state: Mutex<State>,
     is_low: AtomicBool,
-    rt: Arc<Runtime>,
+    sched: Arc<Scheduler>,
     /// What the threads sleep on.
     events: [Arc<Event>; 2],
 }
 
 impl CompactionPriority {
-    pub(crate) fn new(rt: Arc<Runtime>, events: [Arc<Event>; 2]) -> Arc<CompactionPriority> {
+    pub(crate) fn new(sched: Arc<Scheduler>, events: [Arc<Event>; 2]) -> Arc<CompactionPriority> {
         Arc::new(CompactionPriority {
             state: Mutex::default(),
             is_low: AtomicBool::new(false),
-            rt,
+            sched,
             events,
         })
     }
@@ -100,12 +101,12 @@ impl CompactionPriority {
             self.is_low.store(turn.is_low, Ordering::SeqCst);
             // Who has to go before users so as not to starve takes no more than is enough.
             if has_changed || waited >= ran {
-                self.rt.governor.set_crowded(!turn.is_low);
+                self.sched.governor.set_crowded(!turn.is_low);
             }
             has_changed
         };
         if has_changed {
-            self.rt.metrics.add(Metric::CompactionPriorityChanges, 1);
+            self.sched.runtime().metrics.add(Metric::CompactionPriorityChanges, 1);
             self.wake();
         }
     }
@@ -180,12 +181,13 @@ impl Twin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_io::Class;
+    use evenkeel_io::{MemEnv, Runtime};
+    use evenkeel_sched::Class;
 
     const MS: u64 = 1_000_000;
 
-    fn runtime() -> Arc<Runtime> {
-        Runtime::new(Arc::new(evenkeel_io::MemEnv::new()))
+    fn sched() -> Arc<Scheduler> {
+        Scheduler::new(Runtime::new(Arc::new(MemEnv::new())))
     }
 
     #[test]
@@ -219,17 +221,23 @@ mod tests {
     #[test]
     fn one_of_the_twins_has_the_beats() {
         let events: [Arc<Event>; 2] = Default::default();
-        let shared = CompactionPriority::new(runtime(), events.clone());
+        let shared = CompactionPriority::new(sched(), events.clone());
         let [mut usual, mut low] = Twin::both(&shared);
         let mut count = 0;
         let mut work = || {
             count += 1;
             Ok(Beat::More)
         };
-        shared.rt.journal.keep(true);
+        shared.sched.runtime().journal.keep(true);
         let crowded = |second: u64| {
-            shared.rt.governor.grant(Class::Compaction, 1, true, second * SECOND);
-            shared.rt.journal.take().last().and_then(|decision| decision.inputs.last().copied())
+            shared.sched.governor.grant(Class::Compaction, 1, true, second * SECOND);
+            shared
+                .sched
+                .runtime()
+                .journal
+                .take()
+                .last()
+                .and_then(|decision| decision.inputs.last().copied())
         };
         let told = || events.iter().map(|event| event.now()).sum::<u64>();
         let runs = |ran: u64, waited: u64| move || Some((ran * MS, waited * MS));
@@ -253,13 +261,13 @@ mod tests {
             Beat::More
         );
         assert_eq!(count, 5);
-        assert_eq!(shared.rt.metrics.get(Metric::CompactionPriorityChanges), 2);
+        assert_eq!(shared.sched.runtime().metrics.get(Metric::CompactionPriorityChanges), 2);
     }
 
     /// Where the system does not tell who waits for a processor, the priority stays as usual.
     #[test]
     fn unknown_waits_change_nothing() {
-        let shared = CompactionPriority::new(runtime(), Default::default());
+        let shared = CompactionPriority::new(sched(), Default::default());
         let [mut usual, mut low] = Twin::both(&shared);
         for second in 0..100 {
             let done = usual.beat(|| second * SECOND, || None, &mut || Ok(Beat::More));
@@ -275,7 +283,7 @@ mod tests {
     #[test]
     fn a_beat_at_work_is_waited_for() {
         let events: [Arc<Event>; 2] = Default::default();
-        let shared = CompactionPriority::new(runtime(), events.clone());
+        let shared = CompactionPriority::new(sched(), events.clone());
         let ([mut usual, mut low], nobody) = (Twin::both(&shared), || None);
         let done = usual.beat(|| 0, nobody, &mut || {
             shared.saw(200 * MS, 0, SECOND);

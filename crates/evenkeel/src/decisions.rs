@@ -22,7 +22,7 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
         Law::Flush => evenkeel_pages::pacing::decide(inputs),
         Law::Compaction => evenkeel_runs::decide_compaction(inputs),
         Law::CompactionTurn => evenkeel_runs::decide_compaction_turn(inputs),
-        Law::Governor => evenkeel_io::governor::decide(inputs),
+        Law::Governor => evenkeel_sched::governor::decide(inputs),
         Law::Handover | Law::Credit | Law::Debt | Law::Pace | Law::FlushPace | Law::FlushRest => {
             evenkeel_runs::decide_throttle(law, inputs)
         }

@@ -7,18 +7,14 @@ pub mod buf;
 mod cancellation;
 mod cgroup;
 mod counting;
-mod cpu;
 mod delete_scheduler;
 pub mod device_wait;
 pub mod env;
 pub mod errno;
 pub mod event;
-pub mod foreground_limit;
 #[cfg(target_os = "linux")]
 mod futex;
 mod gate;
-mod ghost_cache;
-pub mod governor;
 mod latch;
 pub mod mem;
 mod os;
@@ -43,11 +39,8 @@ pub mod delegated {
     pub use evenkeel_base::{Cause, Result};
 }
 
-pub use cpu::{BuildBudget, SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
-pub use ghost_cache::GhostCache;
-pub use governor::{Class, Governor, PriorityGovernor, UNLIMITED};
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;
 pub use os::{give_back, large_pages, lower_priority, processor_ns, trim_heap};
@@ -55,7 +48,7 @@ pub use overlay::OverlayEnv;
 pub use probe::{Probe, probe};
 pub use real::RealEnv;
 pub use rng::{Rng, SharedRng};
-pub use runtime::Runtime;
+pub use runtime::{ExcludedWaits, Runtime};
 pub use sim::{CrashPolicy, SimDisk, SimEnv};
 pub use ticking::TickingEnv;
 pub use wait_attribution::Operation;

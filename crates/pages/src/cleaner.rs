@@ -19,7 +19,8 @@ use crate::pacing::{self, Quota, TICK_NS};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
-use evenkeel_io::{AlignedBuf, Class, Event, IO_ALIGN};
+use evenkeel_io::{AlignedBuf, Event, IO_ALIGN};
+use evenkeel_sched::Class;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -202,7 +203,7 @@ impl Pages {
             let bytes = written.as_ref().map_or(0, |pages| pages * self.page_size());
             let now = self.rt.env.now_ns();
             let took_ns = now.saturating_sub(begun_ns);
-            let rests_ns = self.rt.note_pages(Class::Checkpoint, bytes as u64, took_ns);
+            let rests_ns = self.sched.note_pages(Class::Checkpoint, bytes as u64, took_ns);
             self.cleaner.rests_until_ns.store(now + rests_ns, Relaxed);
         }
         written
@@ -216,7 +217,7 @@ impl Pages {
     /// Pages of a batch of a rest: so few that readers who wait for the device hardly wait
     /// for it.
     fn surplus_batch(&self, now_ns: u64) -> usize {
-        let governor = &self.rt.governor;
+        let governor = &self.sched.governor;
         // Nothing, so that it looks at what users wait for.
         governor.grant(Class::Checkpoint, 0, false, now_ns);
         let at_once = governor.at_once(Class::Checkpoint, false).min(BATCH_BYTES as u64);
@@ -524,7 +525,7 @@ impl Pages {
         }
         let bytes = (items.len() * size) as u64;
         if need == Need::Required {
-            self.rt.ask(class, bytes, true);
+            self.sched.ask(class, bytes, true);
         }
         let start = self.rt.env.now_ns();
         let pages: Vec<(PageNo, bool)> = items.iter().map(|i| (i.page, !i.fresh)).collect();
@@ -558,7 +559,7 @@ impl Pages {
         let ns = self.rt.env.now_ns().saturating_sub(start);
         // How long a small part lies among the reads of others says nothing of the device.
         if need == Need::Required || bytes >= BATCH_BYTES as u64 {
-            self.rt.governor.report(class, requests, bytes, ns);
+            self.sched.governor.report(class, requests, bytes, ns);
         }
         self.rt.metrics.add(Metric::FlushDone, items.len() as u64);
         Ok(())

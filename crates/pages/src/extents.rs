@@ -6,8 +6,9 @@ use crate::{Access, Pages, SPACE_LOG_BYTES, SpaceStats};
 use evenkeel_base::{Beat, Cause, Code, Error, Result, TreeId};
 use evenkeel_format::page;
 use evenkeel_format::space::{ExtentState, MAX_SEGMENTS, SEGMENT_EXTENTS};
-use evenkeel_io::{AlignedBuf, Class, Event, EventLatch};
+use evenkeel_io::{AlignedBuf, Event, EventLatch};
 use evenkeel_log::Share;
+use evenkeel_sched::Class;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -312,7 +313,7 @@ impl Pages {
 
     fn punch(&self, extent: u32) {
         let bytes = evenkeel_format::space::EXTENT_BYTES;
-        self.rt.ask(Class::Maintenance, bytes, false);
+        self.sched.ask(Class::Maintenance, bytes, false);
         self.rt.give_back(|| {
             if let Err(error) = self.files.punch(extent) {
                 // The blocks stay; the extent is as reusable as if they had gone.

@@ -15,8 +15,9 @@ use crate::space::PageSpace;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
 use evenkeel_format::space::Geometry;
-use evenkeel_io::{AlignedBuf, Event, GhostCache, Runtime};
+use evenkeel_io::{AlignedBuf, Event, Runtime};
 use evenkeel_log::Log;
+use evenkeel_sched::{GhostCache, Scheduler};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -65,6 +66,7 @@ pub enum Access {
 /// The page space.
 pub struct Pages {
     pub(crate) rt: Arc<Runtime>,
+    pub(crate) sched: Arc<Scheduler>,
     pub(crate) geometry: Geometry,
     pub(crate) frames: Frames,
     pub(crate) translation: PageTable,
@@ -97,7 +99,8 @@ pub(crate) fn check_pool(pool_bytes: usize, page_size: usize) -> Result<()> {
 }
 
 impl Pages {
-    fn new(rt: Arc<Runtime>, options: PagesOptions) -> Result<Pages> {
+    fn new(sched: Arc<Scheduler>, options: PagesOptions) -> Result<Pages> {
+        let rt = sched.runtime().clone();
         let geometry = Geometry::new(options.page_size)?;
         let count = options.pool_bytes / options.page_size;
         check_pool(options.pool_bytes, options.page_size)?;
@@ -125,6 +128,7 @@ impl Pages {
             prefetch_event: Arc::new(Event::new()),
             geometry,
             rt,
+            sched,
         };
         pages.note_frames();
         Ok(pages)
@@ -134,8 +138,8 @@ impl Pages {
     ///
     /// # Errors
     /// `BadPageSize`, `PoolTooSmall`, and those of file creation.
-    pub fn create(rt: Arc<Runtime>, options: PagesOptions) -> Result<Arc<Pages>> {
-        let pages = Pages::new(rt, options)?;
+    pub fn create(sched: Arc<Scheduler>, options: PagesOptions) -> Result<Arc<Pages>> {
+        let pages = Pages::new(sched, options)?;
         pages.rt.env.create_dir(DIRECTORY)?;
         pages.doublewrite.create()?;
         pages.create_segment(0)?;
@@ -149,8 +153,12 @@ impl Pages {
     ///
     /// # Errors
     /// `BadPageSize`, `PoolTooSmall`, `FileMissing` and those of reading and writing files.
-    pub fn open(rt: Arc<Runtime>, options: PagesOptions, redo_from: Lsn) -> Result<Arc<Pages>> {
-        let pages = Pages::new(rt, options)?;
+    pub fn open(
+        sched: Arc<Scheduler>,
+        options: PagesOptions,
+        redo_from: Lsn,
+    ) -> Result<Arc<Pages>> {
+        let pages = Pages::new(sched, options)?;
         pages.open_segments()?;
         pages.doublewrite.restore(&pages.files, redo_from)?;
         Ok(Arc::new(pages))

@@ -9,6 +9,7 @@ use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_io::{Env, MemEnv, OpenMode, Rng, Runtime};
 use evenkeel_log::Share;
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,7 +63,7 @@ fn threads_on_few_frames_see_whole_pages() -> Result<()> {
     let m = &rig.rt.metrics;
     assert!(m.get(Metric::FlushDone) <= m.get(Metric::FlushRequested) + 512);
     drop(rig);
-    let again = Pages::open(Runtime::new(env), test_support::options(96), Lsn(0))?;
+    let again = Pages::open(Scheduler::new(Runtime::new(env)), test_support::options(96), Lsn(0))?;
     let value = |p: &PageNo| count(&again.read(*p, Access::Normal).expect("reads"));
     let total: u64 = pages.iter().map(value).sum();
     assert_eq!(total, written.load(Ordering::Relaxed));
@@ -98,7 +99,8 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
     let file = env.open("dw", OpenMode::READ_WRITE.direct())?;
     let whole = file.len()?;
     file.set_len(whole / 3 * 2)?;
-    let pages = Pages::open(Runtime::new(env.clone()), test_support::options(96), Lsn(0))?;
+    let pages =
+        Pages::open(Scheduler::new(Runtime::new(env.clone())), test_support::options(96), Lsn(0))?;
     assert_eq!((file.len()?, pages.doublewrite.regions()), (whole, REGIONS));
     Ok(())
 }
@@ -207,7 +209,7 @@ fn concurrent_readers_read_a_page_once() -> Result<()> {
     let (page, _) = rig.alloc(1, None, 9)?;
     rig.pages.flush_all()?;
     let rt = Runtime::new(env);
-    let again = Pages::open(rt.clone(), test_support::options(64), Lsn(0))?;
+    let again = Pages::open(Scheduler::new(rt.clone()), test_support::options(64), Lsn(0))?;
     let before = rt.metrics.get(Metric::PageReads);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -333,12 +335,12 @@ fn dirty_counts_are_kept_up() -> Result<()> {
 #[test]
 fn wrong_options_and_pages_are_refused() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
-    let code = |options| Pages::create(rt.clone(), options).err().map(|e| e.code());
+    let code = |options| Pages::create(Scheduler::new(rt.clone()), options).err().map(|e| e.code());
     let good = test_support::options(64);
     assert_eq!(code(crate::PagesOptions { page_size: 5000, ..good }), Some(Code::BadPageSize));
     assert_eq!(code(test_support::options(63)), Some(Code::PoolTooSmall));
     assert_eq!(
-        Pages::open(rt.clone(), good, Lsn(0)).err().map(|e| e.code()),
+        Pages::open(Scheduler::new(rt.clone()), good, Lsn(0)).err().map(|e| e.code()),
         Some(Code::FileMissing)
     );
     let (_, rig) = rig(64);

@@ -12,7 +12,7 @@ use crate::Pages;
 use crate::free_list::Clock;
 use crate::pages::{FRAMES_MIN, check_pool};
 use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
-use evenkeel_io::GhostCache;
+use evenkeel_sched::GhostCache;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// Frames that one beat looks at.

@@ -4,7 +4,7 @@
 
 use crate::{Access, Pages};
 use evenkeel_base::{PageNo, metrics::Metric};
-use evenkeel_io::Class;
+use evenkeel_sched::Class;
 use std::sync::atomic::Ordering::*;
 
 /// Neighbouring pages read at once, at most.
@@ -44,7 +44,7 @@ impl Pages {
             return Some(count);
         }
         let bytes = (count * self.page_size()) as u64;
-        self.rt.ask(Class::Maintenance, bytes, false);
+        self.sched.ask(Class::Maintenance, bytes, false);
         let taken = self.supply.take_spare(count as i64) as usize;
         if taken < count {
             self.supply.return_credits(taken);
@@ -54,7 +54,7 @@ impl Pages {
         match self.load_run_as(Access::Normal, first, count) {
             Ok(brought) => {
                 let ns = self.rt.env.now_ns().saturating_sub(start);
-                self.rt.governor.report(Class::Maintenance, 1, bytes, ns);
+                self.sched.governor.report(Class::Maintenance, 1, bytes, ns);
                 self.rt.metrics.add(Metric::WarmPagesRead, brought as u64);
             }
             Err(error) => log::debug!("{count} pages from {first}: not read in: {error}"),

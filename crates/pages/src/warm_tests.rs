@@ -6,6 +6,7 @@ use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Lsn, PageNo, Result};
 use evenkeel_io::{MemEnv, Runtime};
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 
 const PAGES: usize = 150;
@@ -36,7 +37,7 @@ fn what_was_hot_is_read_in_and_then_costs_nothing() -> Result<()> {
     let hot = rig.pages.hot_pages(1000);
     assert!(hot.is_sorted() && pages.iter().all(|page| hot.contains(page)));
     let rt = Runtime::new(env);
-    let again = Pages::open(rt.clone(), test_support::options(256), Lsn(0))?;
+    let again = Pages::open(Scheduler::new(rt.clone()), test_support::options(256), Lsn(0))?;
     assert!(again.hot_pages(1000).is_empty());
     assert_eq!(warm_all(&again, &hot), hot.len());
     assert_eq!(rt.metrics.get(Metric::WarmPagesRead), hot.len() as u64);
@@ -57,7 +58,7 @@ fn a_full_pool_takes_no_more_and_gives_nothing_up() -> Result<()> {
     let (env, rig, _) = written()?;
     let hot = rig.pages.hot_pages(1000);
     let rt = Runtime::new(env);
-    let small = Pages::open(rt.clone(), test_support::options(64), Lsn(0))?;
+    let small = Pages::open(Scheduler::new(rt.clone()), test_support::options(64), Lsn(0))?;
     let first = hot[hot.len() - 1];
     drop(small.read(first, Access::Normal)?);
     let done = warm_all(&small, &hot);
@@ -88,7 +89,7 @@ fn the_hottest_of_many_are_those_the_clock_has_just_passed() -> Result<()> {
 fn a_list_of_anything_does_no_harm() -> Result<()> {
     let (env, _, pages) = written()?;
     let rt = Runtime::new(env);
-    let again = Pages::open(rt.clone(), test_support::options(256), Lsn(0))?;
+    let again = Pages::open(Scheduler::new(rt.clone()), test_support::options(256), Lsn(0))?;
     let mut list: Vec<PageNo> =
         [1, 9, 100_000, 1 << 30, 1 << 50, u64::MAX - 1, u64::MAX].into_iter().map(PageNo).collect();
     list.extend(&pages);

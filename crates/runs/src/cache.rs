@@ -8,7 +8,8 @@
 use crate::filter_cache::FilterCache;
 use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
-use evenkeel_io::{GhostCache, Runtime};
+use evenkeel_io::Runtime;
+use evenkeel_sched::{GhostCache, Scheduler};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,7 +76,7 @@ pub(crate) struct BlockCache {
 
 /// Run blocks in memory: for readers, and from those who write them.
 pub(crate) struct CachedBlocks {
-    pub rt: Arc<Runtime>,
+    pub sched: Arc<Scheduler>,
     pub cache: BlockCache,
 }
 

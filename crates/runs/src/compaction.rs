@@ -25,7 +25,7 @@ use crate::state::{Index, READ, RunsState};
 use crate::version_filter::Rules;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
-use evenkeel_io::Class;
+use evenkeel_sched::Class;
 use job::{JobStep, Order};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -163,7 +163,7 @@ impl Runs {
     }
 
     pub(crate) fn compaction_step(&self, spare: Spare) -> Result<Beat> {
-        let mut seat = self.rt.try_seat();
+        let mut seat = self.sched.try_seat();
         // Runs of a compaction that waits for a seat would be missing where ingest needs one.
         if !self.are_together_waiting() {
             self.begin_compactions(if seat.is_some() { spare } else { Spare::None });
@@ -183,7 +183,7 @@ impl Runs {
                 self.put_back(job);
             }
             // If it comes in time it is let go again: the beat begins anew.
-            drop(self.rt.seat_for(SEAT_WAIT));
+            drop(self.sched.seat_for(SEAT_WAIT));
             return Ok(Beat::More);
         }
         let Some(job) = job else { return Ok(Beat::Idle) };
@@ -288,13 +288,13 @@ impl Runs {
         let before = job.left;
         let (index, unpaid) = (job.index, job.unpaid);
         let (is_required, start) = (job.purpose.required, self.now_ns());
-        self.rt.take_paused();
+        self.sched.take_paused();
         let done = self.compact_on(&mut job);
         if is_required {
             let is_done = matches!(done, Ok(Beat::Idle)) && !self.is_gone(&job);
             let bytes = if is_done { before } else { before - job.left };
-            let at_once = self.rt.at_once(Class::Compaction, READ_AHEAD as u64, true);
-            let is_held = self.rt.take_paused() || at_once < READ_AHEAD as u64;
+            let at_once = self.sched.at_once(Class::Compaction, READ_AHEAD as u64, true);
+            let is_held = self.sched.take_paused() || at_once < READ_AHEAD as u64;
             if self.pace.merged(bytes, start, self.now_ns(), is_held) {
                 self.set_pace(&self.state.read());
             }

@@ -182,7 +182,7 @@ impl Runs {
         let enough = throttle::enough_for_compactions(runs, need);
         let before = self.pace.line.set(ns);
         if self.pace.enough.swap(enough, Ordering::Relaxed) != enough {
-            self.rt.governor.set_enough_for_compactions(enough);
+            self.sched.governor.set_enough_for_compactions(enough);
         } else if before == ns {
             return;
         }

@@ -8,6 +8,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::{DataBlock, RunEntry, RunVersion};
 use evenkeel_io::{AlignedBuf, Runtime};
+use evenkeel_sched::Scheduler;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +33,7 @@ pub(crate) enum BlockLoader {
 
 /// Reads of this many bytes ahead, growing to `ahead_max`; `metric` counts them.
 pub(crate) struct ReadAhead {
-    rt: Arc<Runtime>,
+    sched: Arc<Scheduler>,
     ahead: usize,
     ahead_max: usize,
     metric: Metric,
@@ -94,15 +95,15 @@ pub(crate) struct BlockSpan {
 
 impl BlockLoader {
     pub(crate) fn sequential(
-        rt: &Arc<Runtime>,
+        sched: &Arc<Scheduler>,
         ahead: usize,
         metric: Metric,
         purpose: Purpose,
     ) -> BlockLoader {
-        let (rt, ahead_max) = (rt.clone(), ahead);
+        let (sched, ahead_max) = (sched.clone(), ahead);
         let (span, pass, consumes) = (None, None, None);
         BlockLoader::Sequential(ReadAhead {
-            rt,
+            sched,
             ahead,
             ahead_max,
             metric,
@@ -121,7 +122,7 @@ impl BlockLoader {
         metric: Metric,
         purpose: Purpose,
     ) -> BlockLoader {
-        let mut loader = BlockLoader::sequential(&blocks.rt, ahead, metric, purpose);
+        let mut loader = BlockLoader::sequential(&blocks.sched, ahead, metric, purpose);
         if let BlockLoader::Sequential(ahead) = &mut loader {
             ahead.consumes = Some(blocks.clone());
         }
@@ -129,8 +130,8 @@ impl BlockLoader {
     }
 
     /// One of the loaders of such a pass.
-    pub(crate) fn of_pass(rt: &Arc<Runtime>, pass: &Arc<Pass>) -> BlockLoader {
-        let mut loader = BlockLoader::sequential(rt, pass.ahead, pass.metric, pass.purpose);
+    pub(crate) fn of_pass(sched: &Arc<Scheduler>, pass: &Arc<Pass>) -> BlockLoader {
+        let mut loader = BlockLoader::sequential(sched, pass.ahead, pass.metric, pass.purpose);
         if let BlockLoader::Sequential(ahead) = &mut loader {
             ahead.pass = Some(pass.clone());
         }
@@ -150,14 +151,15 @@ impl BlockLoader {
     fn load(&mut self, segment: &RunSegment, number: u32) -> Result<Arc<DataBlock>> {
         match self {
             BlockLoader::Cached(blocks) => {
-                let CachedBlocks { rt, cache } = &**blocks;
+                let CachedBlocks { sched, cache } = &**blocks;
                 let (file, position) = (segment.file.number, segment.fences()?.place(number).0);
                 if let Some(block) = cache.get(file, position) {
                     return Ok(block);
                 }
                 let (block, bytes) = segment.read_block(cache.spare(), number)?;
-                rt.metrics.add(Metric::RunBlockReads, 1);
-                rt.metrics.add(Metric::RunBlockReadBytes, bytes);
+                let metrics = &sched.runtime().metrics;
+                metrics.add(Metric::RunBlockReads, 1);
+                metrics.add(Metric::RunBlockReadBytes, bytes);
                 READ_BYTES.set(READ_BYTES.get().wrapping_add(bytes));
                 let block = Arc::new(block);
                 cache.put(file, position, block.clone());
@@ -198,21 +200,22 @@ impl ReadAhead {
     }
 
     fn read(&mut self, segment: &RunSegment, position: u64, len: u32) -> Result<BlockSpan> {
-        let ReadAhead { rt, metric, purpose, .. } = self;
+        let ReadAhead { sched, metric, purpose, .. } = self;
+        let rt = sched.runtime();
         let data_end = segment.info.position + segment.info.data_len;
         let all = (self.ahead as u64).min(data_end - position).max(u64::from(len));
-        let want = rt.at_once(purpose.class, all, purpose.required).max(u64::from(len));
+        let want = sched.at_once(purpose.class, all, purpose.required).max(u64::from(len));
         match &self.pass {
             Some(pass) => {
                 pass.unasked.fetch_add(want, Ordering::Relaxed);
             }
-            None => rt.ask(purpose.class, want, purpose.required),
+            None => sched.ask(purpose.class, want, purpose.required),
         }
         let start = rt.env.now_ns();
         let (buf, at) = segment.file.read(position, want as usize)?;
         let ns = rt.env.now_ns().saturating_sub(start);
         if want == all {
-            rt.governor.report(purpose.class, 1, want, ns);
+            sched.governor.report(purpose.class, 1, want, ns);
         }
         rt.metrics.add(*metric, buf.len() as u64);
         self.ahead = (2 * self.ahead).min(self.ahead_max);
@@ -477,7 +480,7 @@ impl Drop for RunIter {
         if self.skipped > 0 {
             self.run.note_skipped(self.skipped);
             if let BlockLoader::Cached(blocks) = &self.loader {
-                blocks.rt.metrics.add(Metric::RunEntriesSkipped, self.skipped);
+                blocks.sched.runtime().metrics.add(Metric::RunEntriesSkipped, self.skipped);
             }
         }
     }

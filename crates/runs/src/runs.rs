@@ -30,7 +30,8 @@ use evenkeel_base::{
 };
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
-use evenkeel_io::{Event, GhostCache, Runtime, Woken};
+use evenkeel_io::{Event, Runtime, Woken};
+use evenkeel_sched::{GhostCache, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -81,6 +82,7 @@ impl Drop for Lent {
 /// All secondary indexes of one database.
 pub struct Runs {
     pub(crate) rt: Arc<Runtime>,
+    pub(crate) sched: Arc<Scheduler>,
     generation_bytes: AtomicU64,
     #[cfg(test)]
     pub(crate) segment_bytes_set: AtomicU64,
@@ -153,10 +155,11 @@ impl Runs {
     /// # Errors
     /// Of making the directory.
     pub fn create(
-        rt: Arc<Runtime>,
+        sched: Arc<Scheduler>,
         options: RunsOptions,
         commits: Arc<dyn CommitTable>,
     ) -> Result<Arc<Runs>> {
+        let rt = sched.runtime().clone();
         rt.env.create_dir("runs")?;
         rt.env.sync_dir("")?;
         let flush_event = Arc::new(Event::new());
@@ -167,10 +170,11 @@ impl Runs {
         rt.health.on_failure(move || told.notify());
         let filter_cache = FilterCache::new(u64::MAX, rt.metrics.clone());
         let cache = BlockCache::new(options.cache_bytes, filter_cache.clone());
-        let blocks = Arc::new(CachedBlocks { rt: rt.clone(), cache });
+        let blocks = Arc::new(CachedBlocks { sched: sched.clone(), cache });
         let fill = Fill::since(rt.env.now_ns());
         Ok(Arc::new(Runs {
             rt,
+            sched,
             generation_bytes: AtomicU64::new(options.generation_bytes),
             #[cfg(test)]
             segment_bytes_set: AtomicU64::new(0),
@@ -555,14 +559,14 @@ impl Runs {
                 if read > 0 {
                     // The governor's wait may be long, and a view is not held over one (D6).
                     cursor.let_go();
-                    self.rt.ask(Purpose::BUILD.class, read, Purpose::BUILD.required);
+                    self.sched.ask(Purpose::BUILD.class, read, Purpose::BUILD.required);
                 }
             }
         }
         // Of a pass too short to have been asked for.
         match pass.take_unasked() {
             0 => {}
-            read => self.rt.ask(Purpose::BUILD.class, read, Purpose::BUILD.required),
+            read => self.sched.ask(Purpose::BUILD.class, read, Purpose::BUILD.required),
         }
         Ok(None)
     }
@@ -587,7 +591,7 @@ impl Runs {
         let mut report = CheckReport::default();
         for run in &*self.view(index)?.runs {
             let loader = BlockLoader::sequential(
-                &self.rt,
+                &self.sched,
                 1 << 20,
                 Metric::RunBlockReadBytes,
                 Purpose::CHECK,
@@ -692,7 +696,7 @@ impl Runs {
 
     fn run_source(&self, run: &Arc<Run>, bounds: &Arc<Bounds>, pass: Option<&Arc<Pass>>) -> Source {
         let loader = match pass {
-            Some(pass) => BlockLoader::of_pass(&self.rt, pass),
+            Some(pass) => BlockLoader::of_pass(&self.sched, pass),
             None => BlockLoader::Cached(self.blocks.clone()),
         };
         Source::Run(RunIter::new(run.clone(), loader, bounds.clone()))

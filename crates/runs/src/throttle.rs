@@ -5,7 +5,7 @@
 use crate::admission::{credit_bytes, room_bytes};
 use crate::compaction_picker::TIER_RUNS;
 use evenkeel_base::journal::Law;
-use evenkeel_io::UNLIMITED;
+use evenkeel_sched::UNLIMITED;
 
 /// Memtable generations at most.
 pub const GENERATIONS_MAX: usize = 3;

@@ -8,7 +8,8 @@ use evenkeel_format::run::{
     BLOCK_BYTES, BlockBuilder, ENVELOPE, Envelope, EnvelopeId, EnvelopeKind, FencesBuilder,
     FilterBuilder, RunVersion, SliceInfo, Trailer, encode_footer, seal,
 };
-use evenkeel_io::{AlignedBuf, Class, File, IO_ALIGN, OpenMode, Runtime};
+use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
+use evenkeel_sched::{Class, Scheduler};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ impl Purpose {
 }
 
 pub(crate) struct RunWriter {
-    rt: Arc<Runtime>,
+    sched: Arc<Scheduler>,
     blocks: Arc<CachedBlocks>,
     number: u64,
     purpose: Purpose,
@@ -85,7 +86,7 @@ impl RunWriter {
         purpose: Purpose,
         metric: Metric,
     ) -> Result<RunWriter> {
-        let rt = &blocks.rt;
+        let rt = blocks.sched.runtime();
         let file = rt.env.open(&path(number), OpenMode::READ_WRITE.direct())?;
         if let Err(error) = file.set_len(0) {
             drop(file);
@@ -93,7 +94,7 @@ impl RunWriter {
             return Err(error);
         }
         Ok(RunWriter {
-            rt: rt.clone(),
+            sched: blocks.sched.clone(),
             blocks: blocks.clone(),
             number,
             purpose,
@@ -132,17 +133,18 @@ impl RunWriter {
     }
 
     fn write_out(&mut self) -> Result<()> {
-        let (rt, Purpose { class, required }) = (&self.rt, self.purpose);
+        let (sched, Purpose { class, required }) = (&self.sched, self.purpose);
+        let rt = sched.runtime();
         let (all, mut done) = (self.filled as u64, 0);
         while done < all {
-            let bytes = rt.at_once(class, all - done, required);
-            rt.ask(class, bytes, required);
+            let bytes = sched.at_once(class, all - done, required);
+            sched.ask(class, bytes, required);
             let start = rt.env.now_ns();
             let part = &self.buf[done as usize..(done + bytes) as usize];
             self.file.write_at(part, self.written + done)?;
             // How long a small part lies among the writes of others says nothing of the device.
             if bytes == all {
-                rt.governor.report(class, 1, bytes, rt.env.now_ns().saturating_sub(start));
+                sched.governor.report(class, 1, bytes, rt.env.now_ns().saturating_sub(start));
             }
             done += bytes;
         }
@@ -171,7 +173,7 @@ impl RunWriter {
         let packed = packed.filter(|n| *n < raw.len() - raw.len() / 16);
         let stored = packed.map_or(raw, |n| &scratch[..n]);
         let position = self.position();
-        let database = self.rt.database();
+        let database = self.sched.runtime().database();
         let id = EnvelopeId { database, kind, file: self.number, position, index, number };
         let is_lz4 = packed.is_some();
         let head = seal(id, &Envelope { is_lz4, has_pending, raw_len: raw.len(), stored });
@@ -319,7 +321,7 @@ impl RunWriter {
         let footer_len = self.put_envelope(EnvelopeKind::Footer, IndexId::ZERO, 0, &raw, false)?;
         self.pad(IO_ALIGN - Trailer::LEN)?;
         let trailer = Trailer { file: self.number, footer_position, footer_len };
-        self.put(&trailer.encode(self.rt.database()))?;
+        self.put(&trailer.encode(self.sched.runtime().database()))?;
         if self.filled > 0 {
             self.write_out()?;
         }
@@ -328,9 +330,9 @@ impl RunWriter {
 
     /// Removes the unfinished file.
     pub(crate) fn abandon(self) {
-        let (rt, number) = (self.rt.clone(), self.number);
+        let (sched, number) = (self.sched.clone(), self.number);
         drop(self);
-        remove(&rt, number);
+        remove(sched.runtime(), number);
     }
 }
 

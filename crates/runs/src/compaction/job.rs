@@ -263,7 +263,7 @@ impl Runs {
         let count = (BEAT_BYTES / 2 / average).clamp(1, BEAT_ENTRIES);
         for done in 0..count {
             if !job.purpose.required && done.is_multiple_of(u64::from(CHECK_EVERY)) {
-                self.rt.give_way();
+                self.sched.give_way();
             }
             if merger.top().is_none_or(|item| !job.chain.is_of(item.key))
                 && let Some(step) = self.between_keys(merger, job)?

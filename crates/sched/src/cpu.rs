@@ -1,11 +1,11 @@
 //! Processor time of background work (protocols F4, G2; architecture 4.13).
 //!
 //! - Work that takes long, an index build or a compaction that nobody waits for, calls
-//!   [`Runtime::give_way`] after every few rows: each 1 ms of work its thread gives the processor
+//!   [`Scheduler::give_way`] after every few rows: each 1 ms of work its thread gives the processor
 //!   to whoever wants it.
 //! - An index build that takes long leaves most of the processor to users: where users are at work
 //!   and others want the processor, its threads together take a fifth of the cores
-//!   ([`Runtime::give_way_to_users`]). A build that needs about a core-second in all runs like one
+//!   ([`Scheduler::give_way_to_users`]). A build that needs about a core-second in all runs like one
 //!   more client ([`BuildBudget`]): at a fifth of the cores it would take several times as long,
 //!   and users would lose no less in all.
 //! - Work that nobody waits for is done by a background thread that has one of
@@ -13,9 +13,10 @@
 //!
 //! Invariant: 0 <= seats taken <= seats. A seat is taken for one beat, so that all come by turns.
 
-use crate::{Event, Runtime};
+use crate::Scheduler;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, metrics::Metric};
+use evenkeel_io::{Event, Runtime};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,7 +126,7 @@ impl Drop for Seat<'_> {
     }
 }
 
-impl Runtime {
+impl Scheduler {
     /// Says how many cores there are; one until then.
     pub fn set_cores(&self, cores: usize) {
         let mut state = self.seats.state.lock();
@@ -159,26 +160,26 @@ impl Runtime {
         let cores = self.seats.state.lock().cores;
         let pause_ns = pause_ns(worked_ns, others_ns, threads, cores);
         if pause_ns > 0 {
-            self.metrics.add(Metric::CpuBuildPauses, 1);
+            self.rt.metrics.add(Metric::CpuBuildPauses, 1);
             self.wait_once(Duration::from_nanos(pause_ns));
         }
     }
 
     /// A thread begins to work on an index build: what it did before does not count.
     pub fn begin_build_work(&self) {
-        BEGUN_NS.set(Some(self.env.now_ns()));
+        BEGUN_NS.set(Some(self.rt.env.now_ns()));
         USERS_DID.set(self.users_did());
     }
 
     /// A number that grows with what users do.
     fn users_did(&self) -> u64 {
-        let of = |metric| self.metrics.get(metric);
+        let of = |metric| self.rt.metrics.get(metric);
         of(Metric::Commits).wrapping_add(of(Metric::RowsRead))
     }
 
     /// Nanoseconds since this thread began to work or gave way; none before a millisecond is over.
     fn slice_worked(&self) -> Option<u64> {
-        let now = self.env.now_ns();
+        let now = self.rt.env.now_ns();
         // The clock of another environment may have been ahead.
         let begun = BEGUN_NS.get().filter(|begun| *begun <= now).unwrap_or(now);
         BEGUN_NS.set(Some(begun));
@@ -187,16 +188,16 @@ impl Runtime {
 
     /// Gives the processor away once: the nanoseconds for which others had it.
     fn give_slice_away(&self) -> u64 {
-        let now = self.env.now_ns();
-        self.metrics.add(Metric::CpuYields, 1);
+        let now = self.rt.env.now_ns();
+        self.rt.metrics.add(Metric::CpuYields, 1);
         self.wait_once(Duration::ZERO).saturating_sub(now)
     }
 
     /// Waits for nothing, for so long; when work begins again.
     fn wait_once(&self, time: Duration) -> u64 {
         let seen = self.never.now();
-        self.env.wait(&self.never, seen, Some(time), Cause::Idle);
-        let now = self.env.now_ns();
+        self.rt.env.wait(&self.never, seen, Some(time), Cause::Idle);
+        let now = self.rt.env.now_ns();
         BEGUN_NS.set(Some(now));
         now
     }
@@ -213,8 +214,8 @@ impl Runtime {
     pub fn seat_for(&self, timeout: Duration) -> Option<Seat<'_>> {
         let mut seat = self.try_seat();
         if seat.is_none() {
-            self.metrics.add(Metric::CpuSeatWaits, 1);
-            self.wait_at_most(&self.seats.freed, Cause::Governor, timeout, || {
+            self.rt.metrics.add(Metric::CpuSeatWaits, 1);
+            self.rt.wait_at_most(&self.seats.freed, Cause::Governor, timeout, || {
                 seat = self.try_seat();
                 seat.is_some()
             });

@@ -1,7 +1,7 @@
 //! The law of the governor as tables and properties, and the governor over a simulated device.
 
 use super::*;
-use crate::Rng;
+use evenkeel_io::Rng;
 
 fn demand(required: [u64; CLASSES], surplus: [u64; CLASSES]) -> [Demand; CLASSES] {
     std::array::from_fn(|i| Demand { required: required[i], surplus: surplus[i] })
@@ -236,7 +236,7 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
                 // A build of its own, and who waits for a row, are no reason.
                 3 | 4 => {
                     stalls.record(evenkeel_base::Cause::PageRead, took);
-                    stalls.was_of_build(evenkeel_base::Cause::PageRead, took);
+                    stalls.exclude(evenkeel_base::Cause::PageRead, took);
                     stalls.record(evenkeel_base::Cause::RowLock, wait + took);
                 }
                 _ => {}

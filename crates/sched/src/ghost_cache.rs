@@ -7,10 +7,10 @@
 //! names as it has places; without places (until `watch`) nothing is noted and nobody is woken; no
 //! lock is held while anybody waits. Called by caches on misses and evictions, never on hits.
 
-use crate::Event;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_io::Event;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// So many wants wake at least: a cache much smaller than its data has them all the time.
 const WANTS_PER_WAKE_MIN: u64 = 256;

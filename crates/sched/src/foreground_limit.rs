@@ -108,7 +108,7 @@ pub fn page_cost(bytes: u64, device_ns: u64, best: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rng;
+    use evenkeel_io::Rng;
 
     const MB: u64 = 1_000_000;
 

@@ -3,8 +3,9 @@ use super::{
     BUILD_BYTE_NS, BUILD_ENTRY_NS, PAUSE_NS_MAX, SHARED_NS, SHORT_ENTRY_BYTES, SLICE_NS,
     SMALL_BUILD_NS, pause_ns,
 };
-use crate::{BuildBudget, Event, MemEnv, Runtime, SimEnv, TickingEnv};
+use crate::{BuildBudget, Scheduler};
 use evenkeel_base::{Cause, metrics::Metric};
+use evenkeel_io::{Event, MemEnv, Runtime, SimEnv, TickingEnv};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,10 +13,11 @@ use std::time::Duration;
 #[test]
 fn the_processor_is_given_away_once_in_a_slice() {
     let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS / 10));
-    let rt = Runtime::new(env.clone());
-    (0..10).for_each(|_| rt.give_way());
+    let sched = Scheduler::new(Runtime::new(env.clone()));
+    let rt = sched.runtime().clone();
+    (0..10).for_each(|_| sched.give_way());
     assert_eq!(env.yields(), 0, "a slice has begun");
-    (0..1000).for_each(|_| rt.give_way());
+    (0..1000).for_each(|_| sched.give_way());
     // Ten looks at the clock to a slice.
     assert_eq!(env.yields(), 100);
     assert_eq!(rt.metrics.get(Metric::CpuYields), 100);
@@ -52,13 +54,14 @@ fn a_build_pauses_only_where_users_are_at_work() {
     // Whoever gives the processor away has it back a tick later.
     let paused = |tick_ns: u64, users_work: bool| {
         let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), tick_ns));
-        let rt = Runtime::new(env.clone());
-        rt.set_cores(2);
+        let sched = Scheduler::new(Runtime::new(env.clone()));
+        let rt = sched.runtime().clone();
+        sched.set_cores(2);
         for _ in 0..1000 {
             if users_work {
                 rt.metrics.add(Metric::Commits, 1);
             }
-            rt.give_way_to_users(3, &BuildBudget::default());
+            sched.give_way_to_users(3, &BuildBudget::default());
         }
         assert!(rt.metrics.get(Metric::CpuYields) > 10);
         (rt.metrics.get(Metric::CpuBuildPauses), env.waits(Cause::Idle) - env.yields())
@@ -76,13 +79,14 @@ fn a_small_build_runs_like_one_more_client() {
     // worked when the build gives way for the first time.
     let gave_way = |entries: u64, bytes: u64| {
         let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS));
-        let rt = Runtime::new(env);
-        rt.begin_build_work();
+        let sched = Scheduler::new(Runtime::new(env));
+        let rt = sched.runtime().clone();
+        sched.begin_build_work();
         let budget = BuildBudget::for_entries(entries, bytes);
         let mut first_ns = None;
         for worked in 0..2 * SMALL_BUILD_NS / SLICE_NS {
             rt.metrics.add(Metric::Commits, 1);
-            rt.give_way_to_users(2, &budget);
+            sched.give_way_to_users(2, &budget);
             if rt.metrics.get(Metric::CpuYields) > 0 {
                 first_ns = Some(worked * SLICE_NS);
                 break;
@@ -111,10 +115,11 @@ fn a_small_build_runs_like_one_more_client() {
 #[test]
 fn what_a_thread_did_before_a_build_is_no_work_of_it() {
     let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SHARED_NS));
-    let rt = Runtime::new(env.clone());
+    let sched = Scheduler::new(Runtime::new(env.clone()));
+    let rt = sched.runtime().clone();
     for _ in 0..10 {
-        rt.begin_build_work();
-        rt.give_way_to_users(1, &BuildBudget::default());
+        sched.begin_build_work();
+        sched.give_way_to_users(1, &BuildBudget::default());
         // A second for others, and a commit.
         for _ in 0..1_000_000_000 / SHARED_NS {
             rt.env.now_ns();
@@ -129,17 +134,19 @@ fn what_a_thread_did_before_a_build_is_no_work_of_it() {
 fn at_work(seed: u64, cores: usize) -> (usize, usize) {
     let sim = SimEnv::new(seed);
     let rt = sim.runtime();
-    rt.set_cores(cores);
+    let sched = Scheduler::new(rt.clone());
+    sched.set_cores(cores);
     let working = Arc::new([const { AtomicUsize::new(0) }; 3]);
     let threads = (0..6).map(|_| {
-        let (other, working) = (rt.clone(), working.clone());
+        let (sched, working) = (sched.clone(), working.clone());
+        let own = rt.clone();
         let body = move || {
             let mut left = 20;
             while left > 0 {
-                let Some(_seat) = other.seat_for(Duration::from_millis(1)) else { continue };
+                let Some(_seat) = sched.seat_for(Duration::from_millis(1)) else { continue };
                 let now = working[0].fetch_add(1, Ordering::SeqCst) + 1;
                 working[1].fetch_max(now, Ordering::SeqCst);
-                other.delay(Duration::from_micros(300), Cause::Idle);
+                own.delay(Duration::from_micros(300), Cause::Idle);
                 working[0].fetch_sub(1, Ordering::SeqCst);
                 working[2].fetch_add(1, Ordering::SeqCst);
                 left -= 1;
@@ -165,7 +172,8 @@ fn as_many_work_for_nobody_as_a_quarter_of_the_cores() {
 fn what_a_user_waits_for_needs_no_seat() {
     let sim = SimEnv::new(1);
     let rt = sim.runtime();
-    let other = rt.clone();
+    let sched = Scheduler::new(rt.clone());
+    let (waits, other) = (rt.clone(), sched.clone());
     let (first, second) = (Arc::new(Event::new()), Arc::new(Event::new()));
     let (taken, over) = (first.clone(), second.clone());
     let task = rt.spawn("worker", move || {
@@ -174,14 +182,14 @@ fn what_a_user_waits_for_needs_no_seat() {
         taken.notify();
         let seen = over.now();
         if seen == 0 {
-            other.wait(&over, seen, None, Cause::Idle);
+            waits.wait(&over, seen, None, Cause::Idle);
         }
     });
     let seen = 0;
     while first.now() == seen {
         rt.wait(&first, seen, None, Cause::Idle);
     }
-    assert!(rt.try_seat().is_some() && rt.seat_for(Duration::ZERO).is_some());
+    assert!(sched.try_seat().is_some() && sched.seat_for(Duration::ZERO).is_some());
     second.notify();
     task.expect("spawn").join().expect("join");
 }
@@ -189,8 +197,9 @@ fn what_a_user_waits_for_needs_no_seat() {
 #[test]
 fn who_waits_for_a_seat_waits_for_the_governor() {
     let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), 1000));
-    let rt = Runtime::new(env.clone());
-    let other = rt.clone();
+    let sched = Scheduler::new(Runtime::new(env.clone()));
+    let rt = sched.runtime().clone();
+    let other = sched.clone();
     let worker = rt.spawn("worker", move || {
         let _seat = other.try_seat().expect("free");
         assert!(other.seat_for(Duration::from_millis(1)).is_none());
