@@ -18,8 +18,7 @@ const WIDE: &[&str] = &["crates/base/src/codes.rs", "crates/base/src/metrics.rs"
 
 /// The engine: everything that the simulator must be able to drive.
 const ENGINE: &[&str] = &[
-    "base", "io", "sched", "format", "log", "pages", "tree", "runs", "txn", "tables", "series",
-    "evenkeel",
+    "base", "io", "sched", "format", "log", "pages", "tree", "runs", "txn", "tables", "evenkeel",
 ];
 
 /// Words that no engine crate may hold, with what to do instead.

@@ -34,8 +34,7 @@ pub enum Class {
     Compaction,
     /// Index builds, and statistics of tables.
     Ddl,
-    /// Columnar chunks and the archive, hot pages after an open, and space given back to the file
-    /// system.
+    /// Hot pages after an open, and space given back to the file system.
     Maintenance,
 }
 
