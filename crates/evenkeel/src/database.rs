@@ -684,4 +684,37 @@ impl Database {
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }
+
+    /// Changes a setting while the database is open; `docs/reference/settings.md` says which may
+    /// change (`online`) and in which unit. It holds until the database is closed.
+    ///
+    /// `memory_size` may grow and shrink: memory that is no longer allowed is given back in the
+    /// background. So may `log_size`: less is reached as checkpoints move, and until then writers
+    /// go on with half of what those free. `durability` is that of commits from now on,
+    /// `lock_wait_timeout` that of transactions that begin from now on.
+    ///
+    /// ```
+    /// # use evenkeel::{Database, Options};
+    /// # let db = Database::open_with("/set", Options::in_memory())?;
+    /// db.set("memory_size", 64 << 20)?;
+    /// db.set("durability", 2)?;
+    /// assert_eq!(db.setting("memory_size")?, 64 << 20);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `SettingUnknown`, `SettingFixed` for one that may not change, `OptionOutOfRange`,
+    /// `DatabaseClosed`.
+    pub fn set(&self, name: &str, value: u64) -> Result<()> {
+        self.check_open()?;
+        self.engine.set(name, value)
+    }
+
+    /// The present value of a setting.
+    ///
+    /// # Errors
+    /// `SettingUnknown`.
+    pub fn setting(&self, name: &str) -> Result<u64> {
+        self.engine.setting(name)
+    }
 }

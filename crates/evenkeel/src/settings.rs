@@ -1,6 +1,5 @@
 //! Settings that change while the database is open.
 
-use crate::Database;
 use crate::engine::Engine;
 use crate::memory_budget::MemoryBudget;
 use crate::options::{Durability, Options, SETTINGS, Setting};
@@ -73,54 +72,32 @@ impl Engine {
             _ => setting.check(log),
         }
     }
-}
 
-impl Database {
-    /// Changes a setting while the database is open; `docs/reference/settings.md` says which may
-    /// change (`online`) and in which unit. It holds until the database is closed.
-    ///
-    /// `memory_size` may grow and shrink: memory that is no longer allowed is given back in the
-    /// background. So may `log_size`: less is reached as checkpoints move, and until then writers
-    /// go on with half of what those free. `durability` is that of commits from now on,
-    /// `lock_wait_timeout` that of transactions that begin from now on.
-    ///
-    /// ```
-    /// # use evenkeel::{Database, Options};
-    /// # let db = Database::open_with("/set", Options::in_memory())?;
-    /// db.set("memory_size", 64 << 20)?;
-    /// db.set("durability", 2)?;
-    /// assert_eq!(db.setting("memory_size")?, 64 << 20);
-    /// # Ok::<(), evenkeel::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `SettingUnknown`, `SettingFixed` for one that may not change, `OptionOutOfRange`,
-    /// `DatabaseClosed`.
-    pub fn set(&self, name: &str, value: u64) -> Result<()> {
-        self.check_open()?;
+    /// Changes a setting while the database is open ([`crate::Database::set`]).
+    pub(crate) fn set(&self, name: &str, value: u64) -> Result<()> {
         let setting = setting(name)?;
         if setting.when != "online" {
             let error = Error::new(Code::SettingFixed).with("setting", name);
             return Err(error.with("chosen", setting.when));
         }
         match name {
-            "log_size" => self.engine.check_log_size(setting, value)?,
+            "log_size" => self.check_log_size(setting, value)?,
             _ => setting.check(value)?,
         }
-        let present = &self.engine.present;
+        let present = &self.present;
         let _one = present.changing.lock();
         let place = match name {
             "memory_size" => {
-                self.engine.set_memory(value)?;
+                self.set_memory(value)?;
                 &present.memory_size
             }
             "log_size" => {
-                self.engine.log.set_log_bytes(value);
+                self.log.set_log_bytes(value);
                 &present.log_size
             }
             "durability" => &present.durability,
             _ => {
-                self.engine.store.set_lock_wait(Duration::from_millis(value));
+                self.store.set_lock_wait(Duration::from_millis(value));
                 &present.lock_wait_ms
             }
         };
@@ -132,8 +109,8 @@ impl Database {
     ///
     /// # Errors
     /// `SettingUnknown`.
-    pub fn setting(&self, name: &str) -> Result<u64> {
-        let (present, options) = (&self.engine.present, &self.engine.options);
+    pub(crate) fn setting(&self, name: &str) -> Result<u64> {
+        let (present, options) = (&self.present, &self.options);
         let load = |place: &AtomicU64| place.load(Ordering::Relaxed);
         Ok(match setting(name)?.name {
             "memory_size" => load(&present.memory_size),
@@ -141,7 +118,7 @@ impl Database {
             "lock_wait_timeout" => load(&present.lock_wait_ms),
             "log_size" => load(&present.log_size),
             "doublewrite" => u64::from(options.doublewrite),
-            _ => u64::from(self.engine.checkpointer.superblock().page_size),
+            _ => u64::from(self.checkpointer.superblock().page_size),
         })
     }
 }

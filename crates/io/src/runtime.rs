@@ -2,9 +2,8 @@
 
 use crate::counting::CountingEnv;
 use crate::delete_scheduler::DeleteScheduler;
-use crate::device_wait;
 use crate::gate::ChangeGate;
-use crate::wait_attribution::note_attributed;
+use crate::thread_waits::{self, ExcludedWaits, count_wait};
 use crate::waiting::{ThreadWatch, Watched};
 use crate::{Env, Event, Task, Woken};
 use evenkeel_base::journal::Journal;
@@ -41,36 +40,7 @@ pub struct Runtime {
 }
 
 thread_local! {
-    static BACKGROUND: Cell<bool> = const { Cell::new(false) };
     static FREEING: Cell<bool> = const { Cell::new(false) };
-    /// Its waits for the device are not users'.
-    static EXCLUDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Until this is dropped, this thread's waits for the device are not users'.
-pub struct ExcludedWaits {
-    before: bool,
-}
-
-impl Drop for ExcludedWaits {
-    fn drop(&mut self) {
-        EXCLUDED.set(self.before);
-    }
-}
-
-/// Counts time that this thread spent, unless it is a background one or had nothing to do.
-pub(crate) fn count_wait(stalls: &WaitEvents, cause: Cause, ns: u64) {
-    if cause == Cause::PageRead {
-        device_wait::note_page_read(ns);
-    }
-    if cause != Cause::Idle && !BACKGROUND.get() {
-        note_attributed(ns);
-        device_wait::recorded(cause, ns);
-        stalls.record(cause, ns);
-        if EXCLUDED.get() {
-            stalls.exclude(cause, ns);
-        }
-    }
 }
 
 impl Runtime {
@@ -155,12 +125,12 @@ impl Runtime {
     /// This thread's waits for the device are not users' until the result is dropped
     /// (`WaitEvents::device_ns`).
     pub fn exclude_waits(&self) -> ExcludedWaits {
-        ExcludedWaits { before: EXCLUDED.replace(true) }
+        ExcludedWaits::begin()
     }
 
     /// True on threads started by `spawn`.
     pub fn is_background() -> bool {
-        BACKGROUND.get()
+        thread_waits::is_background()
     }
 
     /// Ok if this thread may begin a write: users are refused while the disk is full.
@@ -168,7 +138,7 @@ impl Runtime {
     /// # Errors
     /// `WritesStopped`, `DiskFull`.
     pub fn check_write(&self) -> Result<()> {
-        match BACKGROUND.get() || FREEING.get() {
+        match thread_waits::is_background() || FREEING.get() {
             true => self.health.check_writable(),
             false => self.health.check_user(),
         }
@@ -255,7 +225,7 @@ impl Runtime {
     /// `ThreadSpawn`.
     pub fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<Box<dyn Task>> {
         let body = move || {
-            BACKGROUND.set(true);
+            thread_waits::begin_background();
             body();
         };
         self.env.spawn(name, Box::new(body))

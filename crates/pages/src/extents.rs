@@ -6,7 +6,7 @@ use crate::{Access, Pages, SPACE_LOG_BYTES, SpaceStats};
 use evenkeel_base::{Beat, Cause, Code, Error, Result, TreeId};
 use evenkeel_format::page;
 use evenkeel_format::space::{ExtentState, MAX_SEGMENTS, SEGMENT_EXTENTS};
-use evenkeel_io::{AlignedBuf, Event, EventLatch};
+use evenkeel_io::{AlignedBuf, Event};
 use evenkeel_log::Share;
 use evenkeel_sched::Class;
 use std::sync::Arc;
@@ -19,13 +19,6 @@ const GROW_MAX: u32 = 64;
 /// Extents one reclaim beat finishes.
 const RECLAIM_EXTENTS: usize = 8;
 
-/// One thread at a time grows the space; the others wait.
-#[derive(Default)]
-pub(crate) struct Growth {
-    latch: EventLatch,
-    pub reclaim: Arc<Event>,
-}
-
 impl Pages {
     /// Sees to it that `want` extents can be given out.
     ///
@@ -35,7 +28,7 @@ impl Pages {
         if self.space.ready() >= want {
             return Ok(());
         }
-        let _growing = self.growth.latch.lock(&self.rt, Cause::DeviceSlow);
+        let _growing = self.space.growth.latch.lock(&self.rt, Cause::DeviceSlow);
         while self.space.ready() < want {
             self.rt.health.check_writable()?;
             match self.space.take_punched() {
@@ -289,7 +282,7 @@ impl Pages {
 
     /// Wakes the thread that drives `reclaim_beat`.
     pub fn reclaim_event(&self) -> Arc<Event> {
-        self.growth.reclaim.clone()
+        self.space.growth.reclaim.clone()
     }
 
     /// Takes every page of a freed extent out of the pool, unwritten. False: one is in use still.

@@ -11,13 +11,15 @@
 use crate::hint;
 use crate::latch::{Attempt, PageLatch};
 use crate::segmented_vec::SegmentedVec;
-use evenkeel_base::{Cause, PageNo};
+use evenkeel_base::{Cause, Code, Error, PageNo};
 use evenkeel_io::{Event, IO_ALIGN, Runtime};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
+/// Frames a pool must have.
+pub(crate) const FRAMES_MIN: usize = 64;
 const SPINS: u32 = 64;
 const EVENT_SHARDS: usize = 64;
 
@@ -126,6 +128,16 @@ pub(crate) struct Frames {
     page_size: usize,
     events: Vec<Arc<Event>>,
     rt: Arc<Runtime>,
+}
+
+/// # Errors: `PoolTooSmall`.
+pub(crate) fn check_pool(pool_bytes: usize, page_size: usize) -> evenkeel_base::Result<()> {
+    let least = FRAMES_MIN * page_size;
+    if pool_bytes < least {
+        let error = Error::new(Code::PoolTooSmall).with("pool_bytes", pool_bytes);
+        return Err(error.with("at_least", least));
+    }
+    Ok(())
 }
 
 impl Frames {

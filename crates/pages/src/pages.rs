@@ -4,15 +4,14 @@ use crate::backing::Backing;
 use crate::cleaner::Cleaner;
 use crate::dirty::Dirty;
 use crate::doublewrite::Doublewrite;
-use crate::extents::Growth;
 use crate::files::{DIRECTORY, Files};
-use crate::frames::{Frames, SharedGuard};
+use crate::frames::{Frames, SharedGuard, check_pool};
 use crate::free_list::FreeList;
 use crate::page_table::PageTable;
 use crate::resize::Resizing;
 use crate::scratch::PageScratch;
 use crate::space::PageSpace;
-use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
+use evenkeel_base::{Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
 use evenkeel_format::space::Geometry;
 use evenkeel_io::{AlignedBuf, Event, Runtime};
@@ -24,8 +23,6 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock};
 
-/// Frames a pool must have.
-pub(crate) const FRAMES_MIN: usize = 64;
 /// Pages waiting to be prefetched, at most; also at most an eighth of the pool.
 const PREFETCH_MAX: usize = 512;
 /// Pages read at once by a prefetch, at most; also at most a sixteenth of the pool.
@@ -77,7 +74,6 @@ pub struct Pages {
     pub(crate) ghosts: GhostCache,
     pub(crate) files: Files,
     pub(crate) space: PageSpace,
-    pub(crate) growth: Growth,
     pub(crate) dirty: Dirty,
     pub(crate) doublewrite: Doublewrite,
     pub(crate) cleaner: Cleaner,
@@ -86,16 +82,6 @@ pub struct Pages {
     pub(crate) space_loaded: OnceLock<()>,
     prefetch: Mutex<VecDeque<PageNo>>,
     prefetch_event: Arc<Event>,
-}
-
-/// # Errors: `PoolTooSmall`.
-pub(crate) fn check_pool(pool_bytes: usize, page_size: usize) -> Result<()> {
-    let least = FRAMES_MIN * page_size;
-    if pool_bytes < least {
-        let error = Error::new(Code::PoolTooSmall).with("pool_bytes", pool_bytes);
-        return Err(error.with("at_least", least));
-    }
-    Ok(())
 }
 
 impl Pages {
@@ -117,7 +103,6 @@ impl Pages {
             ghosts: GhostCache::default(),
             files: Files::new(rt.clone(), geometry),
             space: PageSpace::new(geometry),
-            growth: Growth::default(),
             dirty: Dirty::new(options.log_bytes),
             doublewrite: Doublewrite::new(rt.clone(), geometry, options.doublewrite),
             cleaner: Cleaner::default(),

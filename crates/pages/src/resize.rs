@@ -9,8 +9,8 @@
 //! the count at the time it was retired; both change under the mutex of the lists.
 
 use crate::Pages;
+use crate::frames::{FRAMES_MIN, check_pool};
 use crate::free_list::Clock;
-use crate::pages::{FRAMES_MIN, check_pool};
 use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
 use evenkeel_sched::GhostCache;
 use std::sync::atomic::{AtomicUsize, Ordering::*};

@@ -13,7 +13,6 @@
 use crate::idle_cursor_views::Ticket;
 use crate::run_iter::{Bounds, Pass};
 use crate::source::{Direction, Merger, Version};
-use crate::tombstone_elision::SKIPPED_MAX;
 use crate::{Runs, source::Item};
 use evenkeel_base::{IndexId, Lsn, Result, Snapshot, TxnId, metrics::Metric};
 use evenkeel_format::record::entry_op;
@@ -22,6 +21,8 @@ use std::sync::Arc;
 
 const VIEW_NS_MAX: u64 = 100_000_000;
 const CLOCK_EVERY: u32 = 256;
+/// Entries that a scan skips before it tidies.
+const SKIPPED_MAX: u64 = 32;
 
 /// A range of an index. Bounds are prefixes of `column bytes ++ pk`: `Included` takes in every key
 /// that starts with the bound, `Excluded` leaves all of them out.

@@ -55,7 +55,7 @@ mod version_filter;
 mod wait_queue;
 mod writer;
 
-pub use admission::{ADVANCE_PART, MemReserved, credit_bytes, pays_bytes, room_bytes};
+pub use admission::{ADVANCE_PART, MemReserved};
 pub use build::{BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
 pub use compaction::CompactionFigures;
 pub use compaction_picker::{COMPACTION_HELPERS_MAX, compaction_helpers};
@@ -72,7 +72,10 @@ pub use prune::{Asked, Summary, SummaryBuilder};
 pub use run_iter::block_read_bytes;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 pub use source::Direction;
-pub use throttle::{GENERATIONS_MAX, allowed_bytes, decide as decide_throttle, tight_ns};
+pub use throttle::{
+    GENERATIONS_MAX, allowed_bytes, credit_bytes, decide as decide_throttle, pays_bytes,
+    room_bytes, tight_ns,
+};
 pub use throttle::{Owed, enough_for_compactions, owed_bytes, pace_ns, tightest};
 pub use unique::UniqueGuard;
 

@@ -2,8 +2,7 @@
 //! of memtable bytes finds, when a generation is handed over, what merging pays in credit and what
 //! ingest spends of it. `credit` asks them and does what they say.
 
-use crate::admission::{credit_bytes, room_bytes};
-use crate::compaction_picker::TIER_RUNS;
+use crate::compaction_picker::{RUNS_LIMIT, TIER_RUNS};
 use evenkeel_base::journal::Law;
 use evenkeel_sched::UNLIMITED;
 
@@ -321,6 +320,23 @@ pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
         }),
         _ => None,
     }
+}
+
+/// Bytes of ingest that a compaction of so many runs pays for in all.
+pub fn pays_bytes(inputs: usize, generation_bytes: u64) -> u64 {
+    (inputs as u64).saturating_sub(1) * generation_bytes / 10 * 9
+}
+
+/// Of `unpaid` bytes for what a compaction has left, those that `done` of it pay for.
+pub fn credit_bytes(unpaid: u64, done: u64, left: u64) -> u64 {
+    (u128::from(unpaid) * u128::from(done.min(left)) / u128::from(left.max(1))) as u64
+}
+
+/// Credit at most: what fits into runs up to the limit while an index has so many, so many
+/// generations are sealed and the active one holds `active` bytes.
+pub fn room_bytes(runs: usize, sealed: usize, active: u64, generation_bytes: u64) -> u64 {
+    let more = RUNS_LIMIT.saturating_sub(runs + sealed) as u64;
+    (more * generation_bytes).saturating_sub(active)
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ use evenkeel_base::{CommitTable, IndexId, Lsn, TxnState, metrics::Metric};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use std::sync::Arc;
 
-/// Entries that a scan skips before it tidies.
-pub(crate) const SKIPPED_MAX: u64 = 32;
 /// Entries that it looks at for each one it skipped, and at once at most.
 const LOOKS: u64 = 3;
 const LOOKS_MAX: u64 = 8192;

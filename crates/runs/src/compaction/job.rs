@@ -3,12 +3,12 @@
 
 use super::trivial_move::{Keys, apart};
 use crate::Runs;
-use crate::admission::pays_bytes;
 use crate::build::CHECK_EVERY;
 use crate::compaction_picker::CompactionTurn;
 use crate::file::{Run, RunSegment};
 use crate::run_iter::{BlockLoader, Bounds, RunIter};
 use crate::source::{Direction, Merger, Source};
+use crate::throttle::pays_bytes;
 use crate::version_filter::{Rules, VersionFilter};
 use crate::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Error, IndexId, Result, metrics::Metric};

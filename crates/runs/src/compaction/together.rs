@@ -8,9 +8,9 @@
 
 use super::job::Order;
 use crate::Runs;
-use crate::admission::pays_bytes;
 use crate::file::{Run, RunFile, RunSegment};
 use crate::state::Edit;
+use crate::throttle::pays_bytes;
 use crate::version_filter::VersionFilter;
 use crate::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Code, Error, IndexId, Kind, Result, metrics::Metric};

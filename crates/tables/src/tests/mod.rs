@@ -31,7 +31,12 @@ mod stats_refresh;
 mod temporary;
 mod together;
 
-use crate::*;
+use crate::{
+    Access, BuildPhase, BuildProgress, Chains, Collations, ColumnSpec, ColumnType, Direction,
+    Given, IndexSpec, Insertion, Isolation, LargeValue, Layout, LockWait, LockedScan, Locking,
+    Mode, PartSpec, Range, Row, RowPlan, SchemaWait, Store, StoreOptions, StoreParts, Table,
+    TableChange, TableSpec, TableTxn, Value, ValueRef, replay_entries, rules,
+};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Lsn, Result};
 use evenkeel_format::record::RecordKind;

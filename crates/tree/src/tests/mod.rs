@@ -11,7 +11,10 @@ mod figures;
 mod model;
 mod reclaim;
 
-use crate::*;
+use crate::{
+    Direction, LeafDecision, LeafOp, LeafRow, OverflowReader, OverflowWriter, Size, Tree, TreeRedo,
+    TreeReport, Trees, overflow,
+};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
