@@ -5,8 +5,8 @@
 //! Why: a table without secondary indexes uses no run blocks, a table that only its indexes are
 //! read of few frames, and a database that is only read no memtables. Fixed shares left such memory
 //! idle. What each side misses now and had a short time ago (`sched::GhostCache`) is what more
-//! memory would save it (ARC: Megiddo and Modha 2003). And what run blocks do not use at all, frames
-//! take before a page leaves: nothing needs to be missed for that, so a load larger than the share
+//! memory would save it (ARC: Megiddo and Modha 2003). And what run blocks do not use at all,
+//! frames take before a page leaves: nothing needs to be missed for that, so a load larger than the share
 //! of frames is in memory for its first readers. It is on call: who writes runs has it back for
 //! their blocks as soon as there is no room for them, unless frames were missed meanwhile. Blocks
 //! take nothing from frames so: a pool that shrinks lets go of pages in use, too.

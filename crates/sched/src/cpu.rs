@@ -6,8 +6,8 @@
 //! - An index build that takes long leaves most of the processor to users: where users are at work
 //!   and others want the processor, its threads together take a fifth of the cores
 //!   ([`Scheduler::give_way_to_users`]). A build that needs about a core-second in all runs like
-//!   one more client ([`BuildBudget`]): at a fifth of the cores it would take several times as long,
-//!   and users would lose no less in all.
+//!   one more client ([`BuildBudget`]): at a fifth of the cores it would take several times as
+//!   long, and users would lose no less in all.
 //! - Work that nobody waits for is done by a background thread that has one of
 //!   max(1, cores / 4) *seats*. Required work needs none, nor does what a user waits for.
 //!
