@@ -1,18 +1,18 @@
 //! The parts of an open database, made in the order that recovery needs, and its background
 //! threads. Order of closing: threads first, then dirty pages, then the last checkpoint.
 
-use crate::ballast::Ballast;
-use crate::checkpoint::{Checkpoint, Checkpointer, Recorded, Recorder};
-use crate::compaction_priority::{CompactionPriority, Twin};
-use crate::memory_arbiter::MemoryArbiter;
-use crate::memory_budget::{self, MemoryBudget};
-use crate::memory_law::Division;
-use crate::options::{COMPACTION_HELPERS, COMPACTION_TWINS, Options};
-use crate::recovery::{Recovery, RecoveryReport};
-use crate::settings::Present;
-use crate::superfile::{SUPER_FILE, SuperFile};
-use crate::supervisor::Supervisor;
-use crate::warm::{NEW_FILE, WARM_FILE, Warm};
+use crate::api::options::{COMPACTION_HELPERS, COMPACTION_TWINS, Options};
+use crate::api::settings::Present;
+use crate::background::ballast::Ballast;
+use crate::background::checkpoint::{Checkpoint, Checkpointer, Recorded, Recorder};
+use crate::background::compaction_priority::{CompactionPriority, Twin};
+use crate::background::supervisor::Supervisor;
+use crate::background::warm::{NEW_FILE, WARM_FILE, Warm};
+use crate::memory::memory_arbiter::MemoryArbiter;
+use crate::memory::memory_budget::{self, MemoryBudget};
+use crate::memory::memory_law::Division;
+use crate::open::recovery::{Recovery, RecoveryReport};
+use crate::open::superfile::{SUPER_FILE, SuperFile};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;

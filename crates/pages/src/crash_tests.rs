@@ -4,7 +4,7 @@
 //! Model: the effects of mini-transactions by LSN. After a crash the log says where it ends; the
 //! pages must be as the effects below that position make them.
 
-use crate::cleaner::Need;
+use crate::flush::cleaner::Need;
 use crate::test_support::{self, Bytes, Fixture, WRITE, put};
 use crate::{Access, Changes, PageRedo, Pages, PagesOptions};
 use evenkeel_base::metrics::Metric;

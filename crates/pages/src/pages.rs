@@ -1,16 +1,16 @@
 //! `Pages`: the page space with its pool, and the guard for reading.
 
-use crate::backing::Backing;
-use crate::cleaner::Cleaner;
-use crate::dirty::Dirty;
-use crate::doublewrite::Doublewrite;
-use crate::files::{DIRECTORY, Files};
-use crate::frames::{Frames, SharedGuard, check_pool};
-use crate::free_list::FreeList;
-use crate::page_table::PageTable;
-use crate::resize::Resizing;
-use crate::scratch::PageScratch;
+use crate::flush::cleaner::Cleaner;
+use crate::flush::dirty::Dirty;
+use crate::flush::doublewrite::Doublewrite;
+use crate::pool::backing::Backing;
+use crate::pool::frames::{Frames, SharedGuard, check_pool};
+use crate::pool::free_list::FreeList;
+use crate::pool::page_table::PageTable;
+use crate::pool::resize::Resizing;
+use crate::pool::scratch::PageScratch;
 use crate::space::PageSpace;
+use crate::space::files::{DIRECTORY, Files};
 use evenkeel_base::{Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
 use evenkeel_format::space::Geometry;
@@ -178,7 +178,7 @@ impl Pages {
     /// file, offset and page), `ReadFailed`. A reader that got the number from a page it no longer
     /// holds validates that page's version before it believes in damage: the page may be freed.
     pub fn read(&self, page: PageNo, access: Access) -> Result<PageRead<'_>> {
-        crate::visits::count();
+        crate::pool::visits::count();
         let mut credits = 0;
         loop {
             if let Some(index) = self.translation.get(page) {

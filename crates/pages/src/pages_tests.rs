@@ -1,7 +1,7 @@
 //! The pool with real threads: consistency under eviction, one read per page, frames and latches.
 
-use crate::doublewrite::REGIONS;
-use crate::free_list::{Clock, Provided};
+use crate::flush::doublewrite::REGIONS;
+use crate::pool::free_list::{Clock, Provided};
 use crate::test_support::{self, Fixture, WRITE, put};
 use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
@@ -108,16 +108,16 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
 /// The queue to the cleaner may be full where many frames are wanted: clean ones are still found.
 #[test]
 fn a_full_queue_does_not_stop_the_clock() {
-    let supply = crate::free_list::FreeList::new(100_000);
+    let supply = crate::pool::free_list::FreeList::new(100_000);
     assert!(supply.try_credits(supply.available()));
-    assert_eq!(supply.cold_wanted(crate::free_list::COLD_MAX, 0), 4);
-    assert_eq!(supply.cold_wanted(0, 0), crate::free_list::BEAT_COLD);
+    assert_eq!(supply.cold_wanted(crate::pool::free_list::COLD_MAX, 0), 4);
+    assert_eq!(supply.cold_wanted(0, 0), crate::pool::free_list::BEAT_COLD);
 }
 
 /// A step of the provider, on a clock of which the last frames are clean.
 #[test]
 fn a_step_meets_as_many_dirty_frames_as_are_wanted_and_no_more() {
-    let supply = crate::free_list::FreeList::new(1_024);
+    let supply = crate::pool::free_list::FreeList::new(1_024);
     assert!(supply.try_credits(supply.available()) && supply.gives_up());
     let mut hand = 0;
     let mut step = || {

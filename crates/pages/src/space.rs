@@ -10,6 +10,12 @@
 //! -> `ready` (E2). One that is free at an open is `punched` at once, and `found`: it may have its
 //! blocks still, so it is punched when there is time.
 
+pub(crate) mod extents;
+pub(crate) mod files;
+pub(crate) mod page_set;
+#[cfg(test)]
+mod space_tests;
+
 use crate::PageSet;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::space::{ExtentState, Geometry, TREE_FRAGMENTS};

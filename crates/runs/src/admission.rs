@@ -11,11 +11,16 @@
 //! it is needed. Credit never exceeds what fits below the limit before any merge has ended. When
 //! debt begins there is some, or nobody would get on until a compaction has had its first beat.
 
+pub(crate) mod pace;
+pub(crate) mod rate_limiter;
+pub(crate) mod throttle;
+pub(crate) mod wait_queue;
+
 use crate::Runs;
-use crate::compaction_picker::{RUNS_HELP, RUNS_TRIGGER};
+use crate::admission::throttle::{Generations, Room, room_bytes};
+use crate::compaction::picker::{RUNS_HELP, RUNS_TRIGGER};
 use crate::memtable::Memtable;
 use crate::state::{Index, RunsState};
-use crate::throttle::{self, Generations, Room, room_bytes};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ENTRY_BYTES_MAX;

@@ -3,11 +3,14 @@
 //! inputs to what lies above it. A crash keeps the finished pieces, and the space that a compaction
 //! needs is a piece's. Until its record a file is an orphan that a restart removes.
 
+pub(crate) mod candidates;
 mod install;
 mod job;
 mod jobs;
+pub(crate) mod picker;
 mod together;
 mod trivial_move;
+pub(crate) mod version_filter;
 
 pub(crate) use job::{CompactionJob, READ_AHEAD};
 pub use jobs::CompactionFigures;
@@ -15,14 +18,14 @@ pub(crate) use jobs::{CompactionJobs, Owing};
 pub(crate) use together::Together;
 
 use crate::Runs;
-use crate::compaction_picker::{
+use crate::compaction::picker::{
     CompactionTurn, FREES_NOTHING, Facts, Rest, Spare, TIER_RUNS_SHORT, bytes_per_run,
 };
-use crate::compaction_picker::{choose, next_rest, numbers, spare_beside, turn_numbers};
-use crate::damage::READ_TRIES;
-use crate::file::Run;
+use crate::compaction::picker::{choose, next_rest, numbers, spare_beside, turn_numbers};
+use crate::compaction::version_filter::Rules;
+use crate::run::damage::READ_TRIES;
+use crate::run::file::Run;
 use crate::state::{Index, READ, RunsState};
-use crate::version_filter::Rules;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
 use evenkeel_sched::Class;
@@ -403,7 +406,7 @@ impl Runs {
 
     pub(crate) fn remove_files(&self, numbers: Vec<u64>) {
         for number in numbers {
-            let path = crate::file::path(number);
+            let path = crate::run::file::path(number);
             if let Err(error) = self.rt.remove_file(&path) {
                 log::warn!("{path}: cannot be removed, goes at the next start: {error}");
             }

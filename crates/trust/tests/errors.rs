@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// Codes that need more than a machine has: their layers' own tests provoke them, and compare.
 const ELSEWHERE: &[(Code, &str, &str)] = &[
-    (Code::SpaceLimit, "pages/src/space_tests.rs", "the_page_space_ends_at_its_limit"),
+    (Code::SpaceLimit, "pages/src/space/space_tests.rs", "the_page_space_ends_at_its_limit"),
     (Code::TxnTooLong, "txn/src/txns_tests.rs", "a_transaction_ends_at_its_last_operation"),
 ];
 

@@ -3,14 +3,14 @@
 
 use super::trivial_move::{Keys, apart};
 use crate::Runs;
-use crate::build::CHECK_EVERY;
-use crate::compaction_picker::CompactionTurn;
-use crate::file::{Run, RunSegment};
-use crate::run_iter::{BlockLoader, Bounds, RunIter};
-use crate::source::{Direction, Merger, Source};
-use crate::throttle::pays_bytes;
-use crate::version_filter::{Rules, VersionFilter};
-use crate::writer::{Purpose, RunWriter, SliceStart, Written};
+use crate::admission::throttle::pays_bytes;
+use crate::compaction::picker::CompactionTurn;
+use crate::compaction::version_filter::{Rules, VersionFilter};
+use crate::index_build::CHECK_EVERY;
+use crate::read::run_iter::{BlockLoader, Bounds, RunIter};
+use crate::read::source::{Direction, Merger, Source};
+use crate::run::file::{Run, RunSegment};
+use crate::run::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Error, IndexId, Result, metrics::Metric};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -165,7 +165,7 @@ fn every_crash_point_keeps_every_row() {
                 runs.check(IndexId(index)).unwrap_or_else(|e| panic!("{which}: {e}"));
             }
             let live: Vec<String> =
-                runs.state.read().files.keys().map(|n| crate::file::path(*n)).collect();
+                runs.state.read().files.keys().map(|n| crate::run::file::path(*n)).collect();
             runs.remove_doomed();
             let files: Vec<String> = sim.disk().paths();
             let runs_files: Vec<&String> = files.iter().filter(|p| p.ends_with(".run")).collect();

@@ -2,7 +2,7 @@
 //! leaves.
 
 use super::test_support::{Commits, Random, TestLog, spec, stamp};
-use crate::compaction_picker::Spare;
+use crate::compaction::picker::Spare;
 use crate::{Direction, KeyRange, Runs, RunsOptions, entry_bytes};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId, Lsn, Snapshot, TxnId, TxnState};
