@@ -56,8 +56,8 @@ static bool equal(const LEX_CSTRING &a, const LEX_CSTRING &b)
 }
 
 /* Of the name of an index that is being built, which no name of a user begins with: it is no
-   character of identifiers. As PROVISIONAL in crates/tables. */
-static const std::string PROVISIONAL= "\xF4\x8F\xBF\xBF";
+   character of identifiers. */
+static const std::string PROVISIONAL((const char *) ek_provisional().ptr, ek_provisional().len);
 
 std::string without_mark(const std::string &index)
 {

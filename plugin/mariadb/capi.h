@@ -209,6 +209,7 @@ typedef struct
   const ek_new_column *add_columns;
   size_t add_columns_len;
 } ek_change;
+ek_bytes ek_provisional(void);
 int32_t ek_alter_tables(const ek_database *db, const ek_change *changes, size_t changes_len,
                         uint64_t mark, const ek_schema_wait *wait, ek_error *error);
 int32_t ek_wait_unused(const ek_database *db, ek_bytes table, const ek_schema_wait *wait,

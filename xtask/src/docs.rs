@@ -113,7 +113,7 @@ behind the same word:
 ";
 
 fn settings(root: &Path) -> String {
-    let from = "crates/evenkeel/src/options.rs";
+    let from = "crates/evenkeel/src/api/options.rs";
     let mut page = head("Settings", from);
     page.push_str(
         "\nFields of `Options`. *create*: fixed when the database is created; *open*: chosen at\n\

@@ -8,21 +8,20 @@ use std::path::Path;
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("io", &["base"]),
+    ("sched", &["io"]),
     ("format", &["base"]),
     ("log", &["io", "format"]),
-    ("pages", &["log"]),
+    ("pages", &["log", "sched"]),
     ("tree", &["pages"]),
     ("runs", &["pages"]),
     ("txn", &["log"]),
     ("tables", &["tree", "runs", "txn"]),
-    ("series", &["tables"]),
-    ("evenkeel", &["tables", "series"]),
+    ("evenkeel", &["tables"]),
     ("capi", &["evenkeel"]),
     ("bench", &["evenkeel"]),
     ("lab", &["evenkeel"]),
     ("tools", &["evenkeel"]),
-    ("archive", &["evenkeel"]),
-    ("cli", &["bench", "lab", "tools", "archive"]),
+    ("cli", &["bench", "lab", "tools"]),
     ("sim", &["evenkeel", "tools"]),
     ("trust", &["evenkeel", "tools"]),
     ("bench-compare", &["bench"]),
@@ -47,6 +46,11 @@ pub fn check(root: &Path) -> Vec<String> {
     for entry in fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         manifests.push((name, entry.path().join("Cargo.toml")));
+    }
+    for (name, _) in LAYERS {
+        if !manifests.iter().any(|(package, _)| package == name) {
+            problems.push(format!("xtask/src/layers.rs: there is no crate {name}"));
+        }
     }
     for (package, manifest) in manifests {
         let Some(allowed) = below(&package) else {

@@ -40,8 +40,8 @@ metrics! {
     GovernorGrantedCompaction = "governor_granted_compaction_bytes", "bytes", "Background I/O granted to merges";
     GovernorRequestedDdl = "governor_requested_ddl_bytes", "bytes", "Background I/O asked for by index builds and to renew statistics";
     GovernorGrantedDdl = "governor_granted_ddl_bytes", "bytes", "Background I/O granted to index builds and to renew statistics";
-    GovernorRequestedMaintenance = "governor_requested_maintenance_bytes", "bytes", "Background I/O asked for by columnar chunks, the archive, to read hot pages in after an open and to give space back";
-    GovernorGrantedMaintenance = "governor_granted_maintenance_bytes", "bytes", "Background I/O granted to columnar chunks, the archive, to read hot pages in after an open and to give space back";
+    GovernorRequestedMaintenance = "governor_requested_maintenance_bytes", "bytes", "Background I/O asked for to read hot pages in after an open and to give space back";
+    GovernorGrantedMaintenance = "governor_granted_maintenance_bytes", "bytes", "Background I/O granted to read hot pages in after an open and to give space back";
     CpuYields = "cpu_yields", "count", "Times that index builds and merges gave the processor away after 1 ms of work";
     CpuBuildPauses = "cpu_build_pauses", "count", "Pauses of index builds that left the processor to users who were at work";
     CompactionPriorityChanges = "compaction_priority_changes", "count", "Times that merges went to threads that leave processors to users, or back since those starved";

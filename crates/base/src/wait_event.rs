@@ -58,7 +58,7 @@ pub struct WaitEvents {
     over_1ms: [AtomicU64; Cause::ALL.len()],
     max_ns: [AtomicU64; Cause::ALL.len()],
     /// Of what `device_ns` sums, the waits of those who build indexes.
-    of_builds_ns: AtomicU64,
+    excluded_ns: AtomicU64,
 }
 
 /// One cause's figures.
@@ -86,18 +86,18 @@ const OF_DEVICE: [Cause; 7] = [
 ];
 
 impl WaitEvents {
-    /// A wait that was recorded is of somebody who builds indexes.
-    pub fn was_of_build(&self, cause: Cause, ns: u64) {
+    /// A wait that was recorded is not a user's: `device_ns` does not count it.
+    pub fn exclude(&self, cause: Cause, ns: u64) {
         if OF_DEVICE.contains(&cause) {
-            self.of_builds_ns.fetch_add(ns, Ordering::Relaxed);
+            self.excluded_ns.fetch_add(ns, Ordering::Relaxed);
         }
     }
 
     /// Nanoseconds that users have waited for the device, and for background work that needs it;
-    /// not what they waited in index builds of their own.
+    /// not what was excluded: waits in index builds of their own.
     pub fn device_ns(&self) -> u64 {
         let all = OF_DEVICE.iter().map(|cause| self.ns[*cause as usize].load(Ordering::Relaxed));
-        all.sum::<u64>().saturating_sub(self.of_builds_ns.load(Ordering::Relaxed))
+        all.sum::<u64>().saturating_sub(self.excluded_ns.load(Ordering::Relaxed))
     }
 
     /// Records one wait of `ns` nanoseconds.

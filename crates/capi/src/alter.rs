@@ -161,6 +161,18 @@ unsafe fn index_spec(index: &EkIndex, def: &TableDef) -> Result<IndexSpec> {
     })
 }
 
+/// What stands before the name of an index that is being built ([`PROVISIONAL`]).
+#[unsafe(no_mangle)]
+pub extern "C" fn ek_provisional() -> EkBytes {
+    const BYTES: [u8; PROVISIONAL.len_utf8()] = {
+        let mut bytes = [0; PROVISIONAL.len_utf8()];
+        PROVISIONAL.encode_utf8(&mut bytes);
+        bytes
+    };
+    static TEXT: [u8; BYTES.len()] = BYTES;
+    EkBytes { ptr: TEXT.as_ptr(), len: TEXT.len() }
+}
+
 /// The indexes that a table gets.
 #[repr(C)]
 pub struct EkNewIndexes {

@@ -1,18 +1,18 @@
 //! The parts of an open database, made in the order that recovery needs, and its background
 //! threads. Order of closing: threads first, then dirty pages, then the last checkpoint.
 
-use crate::ballast::Ballast;
-use crate::checkpoint::{Checkpoint, Checkpointer, Recorded, Recorder};
-use crate::compaction_priority::{CompactionPriority, Twin};
-use crate::memory_arbiter::MemoryArbiter;
-use crate::memory_budget::{self, MemoryBudget};
-use crate::memory_law::Division;
-use crate::options::{COMPACTION_HELPERS, COMPACTION_TWINS, Options};
-use crate::recovery::{Recovery, RecoveryReport};
-use crate::settings::Present;
-use crate::superfile::{SUPER_FILE, SuperFile};
-use crate::supervisor::Supervisor;
-use crate::warm::{NEW_FILE, WARM_FILE, Warm};
+use crate::api::options::{COMPACTION_HELPERS, COMPACTION_TWINS, Options};
+use crate::api::settings::Present;
+use crate::background::ballast::Ballast;
+use crate::background::checkpoint::{Checkpoint, Checkpointer, Recorded, Recorder};
+use crate::background::compaction_priority::{CompactionPriority, Twin};
+use crate::background::supervisor::Supervisor;
+use crate::background::warm::{NEW_FILE, WARM_FILE, Warm};
+use crate::memory::memory_arbiter::MemoryArbiter;
+use crate::memory::memory_budget::{self, MemoryBudget};
+use crate::memory::memory_law::Division;
+use crate::open::recovery::{Recovery, RecoveryReport};
+use crate::open::superfile::{SUPER_FILE, SuperFile};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::Superblock;
@@ -20,6 +20,7 @@ use evenkeel_io::{File, OpenMode, Runtime, lower_priority, processor_ns};
 use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
+use evenkeel_sched::Scheduler;
 use evenkeel_tables::{Chains, Store, StoreOptions, StoreParts};
 use evenkeel_txn::{TxnOptions, Txns};
 use std::path::Path;
@@ -42,6 +43,7 @@ type Lock = Option<Arc<dyn File>>;
 /// An open database.
 pub(crate) struct Engine {
     pub rt: Arc<Runtime>,
+    sched: Arc<Scheduler>,
     pub log: Arc<Log>,
     pub pages: Arc<Pages>,
     pub runs: Arc<Runs>,
@@ -65,7 +67,7 @@ pub(crate) struct Engine {
 
 /// The layers before they are connected to a log.
 struct Parts {
-    rt: Arc<Runtime>,
+    sched: Arc<Scheduler>,
     pages: Arc<Pages>,
     txns: Arc<Txns>,
     chains: Arc<Chains>,
@@ -79,7 +81,7 @@ struct Parts {
 
 impl Parts {
     fn new(
-        rt: &Arc<Runtime>,
+        sched: &Arc<Scheduler>,
         options: &Options,
         page_size: u32,
         superblock: Option<&Superblock>,
@@ -95,8 +97,8 @@ impl Parts {
             log_bytes,
         };
         let pages = match superblock {
-            None => Pages::create(rt.clone(), pages_options)?,
-            Some(superblock) => Pages::open(rt.clone(), pages_options, superblock.page_redo)?,
+            None => Pages::create(sched.clone(), pages_options)?,
+            Some(superblock) => Pages::open(sched.clone(), pages_options, superblock.page_redo)?,
         };
         let default = TxnOptions::default();
         let txn_options = TxnOptions {
@@ -105,16 +107,16 @@ impl Parts {
             segment_ids: options.geometry.commit_segment_ids.unwrap_or(default.segment_ids),
             ..default
         };
-        let txns = Txns::create(rt.clone(), txn_options);
+        let txns = Txns::create(sched.runtime().clone(), txn_options);
         let runs_options =
             RunsOptions { generation_bytes: division.generation, cache_bytes: division.blocks };
         let commits: Arc<dyn CommitTable> = txns.clone();
-        let runs = Runs::create(rt.clone(), runs_options, commits)?;
+        let runs = Runs::create(sched.clone(), runs_options, commits)?;
         runs.set_resident_bytes(shares.resident_bytes);
         let chains = Arc::<Chains>::default();
-        let rt = rt.clone();
+        let sched = sched.clone();
         let listed_chains = options.geometry.listed_chains;
-        Ok(Parts { rt, pages, txns, chains, runs, shares, division, log_bytes, listed_chains })
+        Ok(Parts { sched, pages, txns, chains, runs, shares, division, log_bytes, listed_chains })
     }
 
     /// Begins a log epoch at `start` and connects every layer to it.
@@ -125,10 +127,10 @@ impl Parts {
             epoch,
         };
         let log = match durability {
-            Durability::Sync => Log::create(self.rt.clone(), log_options, start)?,
+            Durability::Sync => Log::create(self.sched.runtime().clone(), log_options, start)?,
             // Commits wait for the write at most: it need not wait for the device.
             Durability::Write | Durability::Lazy => {
-                Log::create_buffered(self.rt.clone(), log_options, start)?
+                Log::create_buffered(self.sched.runtime().clone(), log_options, start)?
             }
         };
         self.pages.attach_log(log.clone())?;
@@ -139,7 +141,7 @@ impl Parts {
 
     fn recorder(&self, log: &Arc<Log>) -> Recorder {
         Recorder {
-            rt: self.rt.clone(),
+            rt: self.sched.runtime().clone(),
             log: log.clone(),
             pages: self.pages.clone(),
             runs: self.runs.clone(),
@@ -151,7 +153,7 @@ impl Parts {
 
     fn store_parts(&self, log: &Arc<Log>) -> StoreParts {
         StoreParts {
-            rt: self.rt.clone(),
+            sched: self.sched.clone(),
             log: log.clone(),
             pages: self.pages.clone(),
             runs: self.runs.clone(),
@@ -169,10 +171,11 @@ impl Engine {
             return Err(Error::new(Code::NotADatabase).with("path", "an empty text"));
         }
         let rt = Runtime::new(options.environment(path));
+        let sched = Scheduler::new(rt.clone());
         // A given environment has no known number of cores.
         if options.env.is_none() {
             rt.explain();
-            rt.set_cores(evenkeel_io::real::cores());
+            sched.set_cores(evenkeel_io::real::cores());
         }
         let start = rt.env.now_ns();
         let names = rt.env.list("")?;
@@ -183,9 +186,9 @@ impl Engine {
         rt.env.create_dir("")?;
         let lock = take_lock(path, &options, &rt)?;
         let mut engine = if exists {
-            Engine::open_existing(rt, options, lock)?
+            Engine::open_existing(sched, options, lock)?
         } else {
-            Engine::create(rt, options, lock)?
+            Engine::create(sched, options, lock)?
         };
         if !engine.options.read_only {
             let shares =
@@ -215,7 +218,8 @@ impl Engine {
 
     /// Makes a new database. The superblock comes last: a directory with the marker file and
     /// without a superblock is a creation that was cut short, and is begun anew.
-    fn create(rt: Arc<Runtime>, options: Options, lock: Lock) -> Result<Engine> {
+    fn create(sched: Arc<Scheduler>, options: Options, lock: Lock) -> Result<Engine> {
+        let rt = sched.runtime();
         rt.env.open(CREATING_FILE, OpenMode::READ_WRITE)?.sync()?;
         rt.env.sync_dir("")?;
         for dir in ["wal", "pages", "runs", "undo"] {
@@ -225,7 +229,7 @@ impl Engine {
         }
         rt.set_database(DatabaseId(rt.env.random()));
         let page_size = options.page_size_to_create();
-        let parts = Parts::new(&rt, &options, page_size, None)?;
+        let parts = Parts::new(&sched, &options, page_size, None)?;
         let log = parts.connect(1, Lsn::ZERO, options.durability)?;
         parts.runs.finish_restore()?;
         let store = Store::create(parts.store_parts(&log), store_options(&options, &parts.shares))?;
@@ -242,14 +246,15 @@ impl Engine {
             catalog_root: store.catalog_root(),
             page_redo,
         };
-        let superfile = SuperFile::create(&rt, superblock)?;
+        let superfile = SuperFile::create(rt, superblock)?;
         log.set_checkpoint(redo)?;
         rt.env.remove(CREATING_FILE)?;
         Engine::assemble(parts, recorder, store, superfile, options, lock)
     }
 
-    fn open_existing(rt: Arc<Runtime>, options: Options, lock: Lock) -> Result<Engine> {
-        let superfile = SuperFile::open(&rt, true)?;
+    fn open_existing(sched: Arc<Scheduler>, options: Options, lock: Lock) -> Result<Engine> {
+        let rt = sched.runtime();
+        let superfile = SuperFile::open(rt, true)?;
         let superblock = superfile.get();
         if let Some(asked) = options.page_size
             && asked != superblock.page_size
@@ -260,11 +265,11 @@ impl Engine {
         }
         rt.set_database(superblock.database_id);
         // Before pages are read: files put together from two databases are told by their log.
-        evenkeel_log::check_segments(&rt, superblock.redo)?;
-        let parts = Parts::new(&rt, &options, superblock.page_size, Some(&superblock))?;
+        evenkeel_log::check_segments(rt, superblock.redo)?;
+        let parts = Parts::new(&sched, &options, superblock.page_size, Some(&superblock))?;
         let mut report = RecoveryReport { clean: superblock.clean, ..RecoveryReport::default() };
         let recovery = Recovery {
-            rt: &rt,
+            rt,
             pages: &parts.pages,
             runs: &parts.runs,
             txns: &parts.txns,
@@ -291,7 +296,7 @@ impl Engine {
         let store_options = store_options(&options, &parts.shares);
         let store = Store::open(parts.store_parts(&log), store_options, root)?;
         parts.runs.drop_unknown()?;
-        superfile.update(&rt, |s| {
+        superfile.update(rt, |s| {
             s.clean = false;
             s.epoch = epoch;
         })?;
@@ -309,7 +314,8 @@ impl Engine {
         options: Options,
         lock: Lock,
     ) -> Result<Engine> {
-        let Parts { rt, pages, txns, runs, shares, division, .. } = parts;
+        let Parts { sched, pages, txns, runs, shares, division, .. } = parts;
+        let rt = sched.runtime().clone();
         let lending = MemoryArbiter::new(&rt, &pages, &runs, &shares, division)?;
         let log = recorder.log.clone();
         let superblock_found = superfile.found().to_vec();
@@ -319,6 +325,7 @@ impl Engine {
             warm: Arc::new(Warm::new(&rt, &pages, false)),
             supervisor: Supervisor::new(rt.clone()),
             rt,
+            sched,
             log,
             pages,
             runs,
@@ -404,9 +411,9 @@ impl Engine {
             let leaves = (t2.reclaim_len() > 0).then_some(Duration::from_secs(1));
             [leaves, s2.next_statistics_in()].into_iter().flatten().min()
         };
-        let rt = self.rt.clone();
+        let sched = self.sched.clone();
         // Nobody waits for leaves or statistics.
-        let leaves = move || match rt.seat_for(SEAT_WAIT) {
+        let leaves = move || match sched.seat_for(SEAT_WAIT) {
             Some(_seat) => match t.reclaim_beat()? {
                 Beat::Idle => s.statistics_beat(),
                 Beat::More => Ok(Beat::More),
@@ -467,7 +474,7 @@ impl Engine {
                 .try_for_each(|name| sup.start(name, helped.clone(), self.compaction_helping()));
         }
         let events = [begun.clone(), helped.clone()];
-        let precedence = CompactionPriority::new(self.rt.clone(), events);
+        let precedence = CompactionPriority::new(self.sched.clone(), events);
         let [usual, low] = Twin::both(&precedence);
         let (both, rest) = (["ek-merge", COMPACTION_TWINS[0]], Arc::new(rest));
         for (name, twin) in both.into_iter().zip([usual, low]) {

@@ -33,32 +33,21 @@
 //! other one is half there. Errors are one type, [`Error`], whose [`Kind`] says what to do.
 #![forbid(unsafe_code)]
 
-mod ballast;
-mod checkpoint;
-mod compaction_priority;
-mod database;
-mod decisions;
+mod api;
+mod background;
 mod engine;
-mod index_ref;
-mod inspect;
-mod memory_arbiter;
-mod memory_budget;
-mod memory_law;
-mod options;
-mod recovery;
-mod redo_pass;
-mod scan;
-mod settings;
-mod statistics;
-mod stats;
-mod superfile;
-mod supervisor;
-mod transact;
-mod txn;
-mod warm;
+mod memory;
+mod open;
 
-pub use database::Database;
-pub use decisions::decide;
+pub use api::database::Database;
+pub use api::index_ref::IndexRef;
+pub use api::inspect::{LockFigures, MergeInfo, TableInfo, TableSize};
+pub use api::options::{Durability, Geometry, Options, SETTINGS, Setting};
+pub use api::scan::{IndexScan, Scan};
+pub use api::statistics::KeyStatistics;
+pub use api::stats::{CheckReport, IndexStats, Info, Stats, TableStats};
+pub use api::txn::{Canceller, TableRef, Txn};
+pub use background::decisions::decide;
 pub use evenkeel_base::journal::{Decision, Law};
 pub use evenkeel_base::wait_event::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
@@ -72,14 +61,7 @@ pub use evenkeel_tables::{
     TableCopy, TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
-pub use index_ref::IndexRef;
-pub use inspect::{LockFigures, MergeInfo, TableInfo, TableSize};
-pub use options::{Durability, Geometry, Options, SETTINGS, Setting};
-pub use recovery::RecoveryReport;
-pub use scan::{IndexScan, Scan};
-pub use statistics::KeyStatistics;
-pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};
-pub use txn::{Canceller, TableRef, Txn};
+pub use open::recovery::RecoveryReport;
 
 /// A database is shared by threads; a transaction goes from one to another.
 const _: () = {

@@ -22,6 +22,7 @@
 use crate::node::common_prefix;
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
+use std::ops::Range;
 
 /// Bytes compared at once: of a row that was changed most stays as it was.
 const WORD: usize = 16;
@@ -193,6 +194,79 @@ pub struct Entry<'a> {
     pub value: &'a [u8],
 }
 
+impl Entry<'_> {
+    /// Appends the encoded entry; where its key and its value lie in `out`.
+    fn encode(&self, out: &mut Vec<u8>) -> (Range<usize>, Range<usize>) {
+        put_varint(out, u64::from(self.index.0));
+        out.push(self.op);
+        let mut put = |bytes: &[u8]| {
+            put_bytes(out, bytes);
+            out.len() - bytes.len()..out.len()
+        };
+        (put(self.key), put(self.value))
+    }
+}
+
+/// Index entries of one row operation, encoded once: the memtable and the record are filled from
+/// the same bytes.
+#[derive(Clone, Debug, Default)]
+pub struct EntryList {
+    bytes: Vec<u8>,
+    places: Vec<EntryPlace>,
+}
+
+/// Where an entry lies in the encoded list.
+#[derive(Clone, Debug)]
+struct EntryPlace {
+    index: IndexId,
+    op: u8,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl EntryList {
+    /// Bytes in front of the entries, at most.
+    pub const COUNT_BYTES_MAX: usize = 4;
+
+    /// Forgets all entries; the memory stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, entry: Entry<'_>) {
+        let (key, value) = entry.encode(&mut self.bytes);
+        self.places.push(EntryPlace { index: entry.index, op: entry.op, key, value });
+    }
+
+    /// The entries.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.places.iter().map(|EntryPlace { index, op, key, value }| Entry {
+            index: *index,
+            op: *op,
+            key: &self.bytes[key.clone()],
+            value: &self.bytes[value.clone()],
+        })
+    }
+
+    /// Bytes of the encoded entries.
+    pub fn encoded_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Memory that the list holds.
+    pub fn capacity_bytes(&self) -> usize {
+        self.bytes.capacity() + self.places.capacity() * size_of::<EntryPlace>()
+    }
+
+    /// Appends the end of the logical half of a ROW record.
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.places.len() as u64);
+        out.extend_from_slice(&self.bytes);
+    }
+}
+
 /// The logical half of a ROW record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowLogical<'a> {
@@ -213,6 +287,13 @@ pub struct RowLogical<'a> {
 impl<'a> RowLogical<'a> {
     /// Appends the encoded half of the record of a change to `row`.
     pub fn encode(&self, row: &[u8], out: &mut Vec<u8>) {
+        let mut entries = EntryList::default();
+        self.entries.iter().for_each(|entry| entries.push(*entry));
+        self.encode_with(&entries, row, out);
+    }
+
+    /// The same with entries that are encoded already, in the place of its own.
+    pub fn encode_with(&self, entries: &EntryList, row: &[u8], out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.table.0));
         put_varint(out, self.generation.0);
         out.push(self.kind as u8);
@@ -237,13 +318,7 @@ impl<'a> RowLogical<'a> {
         if chains != 0 {
             put_bytes(out, self.chains);
         }
-        put_varint(out, self.entries.len() as u64);
-        for entry in &self.entries {
-            put_varint(out, u64::from(entry.index.0));
-            out.push(entry.op);
-            put_bytes(out, entry.key);
-            put_bytes(out, entry.value);
-        }
+        entries.encode(out);
     }
 
     /// Generation, and whether there are chains: without a look at the rest.
@@ -419,6 +494,18 @@ mod tests {
         }
     }
 
+    type Given = (u32, u8, Vec<u8>, Vec<u8>);
+
+    /// Entries of lengths on both sides of a varint's first byte.
+    fn given() -> impl proptest::strategy::Strategy<Value = Vec<Given>> {
+        let bytes = || proptest::collection::vec(0u8..3, 0..200);
+        proptest::collection::vec((0..u32::MAX, 0..u8::MAX, bytes(), bytes()), 0..5)
+    }
+
+    fn entry_of((index, op, key, value): &Given) -> Entry<'_> {
+        Entry { index: IndexId(*index), op: *op, key, value }
+    }
+
     #[test]
     fn row_record_round_trip() {
         let (long, longer) =
@@ -448,6 +535,31 @@ mod tests {
     }
 
     proptest::proptest! {
+        /// The list gives back what was added, and so does the record, also after `clear`.
+        #[test]
+        fn entries_come_back_from_a_list_and_from_its_record(
+            before in given(), entries in given(), row in proptest::collection::vec(0u8..3, 0..40),
+        ) {
+            let mut list = EntryList::default();
+            before.iter().for_each(|entry| list.push(entry_of(entry)));
+            list.clear();
+            entries.iter().for_each(|entry| list.push(entry_of(entry)));
+            let wanted: Vec<Entry<'_>> = entries.iter().map(entry_of).collect();
+            proptest::prop_assert_eq!(list.iter().collect::<Vec<_>>(), wanted.clone());
+            let (mut half, mut memory, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+            update_of(b"before").encode_with(&list, &row, &mut half);
+            let logical = RowLogical { entries: wanted, ..update_of(b"before") };
+            logical.encode(&row, &mut alone);
+            proptest::prop_assert_eq!(&half, &alone);
+            let count = half.len() - list.encoded_len();
+            let none = RowLogical { entries: Vec::new(), ..logical.clone() };
+            let mut without = Vec::new();
+            none.encode(&row, &mut without);
+            proptest::prop_assert!(count < without.len() + EntryList::COUNT_BYTES_MAX);
+            let change = change_to(&row, &half);
+            proptest::prop_assert_eq!(RowLogical::decode(&change, &mut memory).unwrap(), logical);
+        }
+
         /// Whatever the two have in common, at whatever places.
         #[test]
         fn a_row_before_comes_back(

@@ -28,6 +28,7 @@ mod block;
 mod fences;
 mod filter;
 mod footer;
+mod limits;
 mod manifest;
 #[cfg(test)]
 mod tests;
@@ -36,24 +37,14 @@ pub use block::{BlockBuilder, DataBlock, RunEntry, RunVersion};
 pub use fences::{Fences, FencesBuilder};
 pub use filter::{Filter, FilterBuilder, hash_key};
 pub use footer::{PackedFooter, SliceInfo, Trailer, decode_footer, encode_footer};
+pub use limits::{BLOCK_BYTES, BLOCK_BYTES_MAX, ENTRY_BYTES_MAX, META_BYTES_MAX, RUN_VERSION};
 pub use manifest::{ManifestOp, decode_manifest, encode_manifest};
 
 use crate::Reader;
 use evenkeel_base::{Code, DatabaseId, Error, IndexId, Result, crc32c};
 
-/// Raw bytes of a data block before it is closed.
-pub const BLOCK_BYTES: usize = 8 << 10;
-/// An entry (key, pk and value together) is at most this long.
-pub const ENTRY_BYTES_MAX: usize = 512 << 10;
-/// Raw bytes of a data block at most. Files that were written when blocks had 16 KiB are read.
-pub const BLOCK_BYTES_MAX: usize = (16 << 10) + 2 * ENTRY_BYTES_MAX;
-/// Raw bytes of fences, a filter or a footer at most.
-pub const META_BYTES_MAX: usize = 256 << 20;
 /// Length of an envelope's head.
 pub const ENVELOPE: usize = 32;
-/// Format version of run files.
-pub const RUN_VERSION: u32 = 1;
-
 /// What an envelope holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

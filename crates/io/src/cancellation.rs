@@ -44,7 +44,7 @@ impl Cancellation {
 }
 
 /// Asks all threads of one piece of background work to stop. They look at it themselves; it only
-/// ends their pauses ([`Runtime::ask`]), so that none of them looks late.
+/// ends their pauses ([`Stop::pause`]), so that none of them looks late.
 #[derive(Default)]
 pub struct Stop {
     is_asked: AtomicBool,
@@ -64,7 +64,7 @@ impl Stop {
     }
 
     /// Waits so long, or until it is asked.
-    pub(crate) fn pause(&self, rt: &Runtime, time: Duration, cause: Cause) {
+    pub fn pause(&self, rt: &Runtime, time: Duration, cause: Cause) {
         let seen = self.event.now();
         if !self.is_asked() {
             rt.wait(&self.event, seen, Some(time), cause);

@@ -4,7 +4,7 @@
 //! pass the gate (`gate`).
 
 use crate::gate::ChangeGate;
-use crate::runtime::count_wait;
+use crate::thread_waits::count_wait;
 use crate::waiting::Watched;
 use crate::{Env, File, OpenMode};
 use evenkeel_base::metrics::{Metric, Metrics};

@@ -1,11 +1,12 @@
-//! The longest single wait of a thread for a write or a sync of the device: who measures operations
-//! sees by it which of them the device has made long. Kept by the thread itself.
+//! A thread's own waits for the device: the longest single one for a write or a sync, by which a
+//! measurement sees which operation the device has made long, and the time of its reads of pages.
 
 use evenkeel_base::Cause;
 use std::cell::Cell;
 
 thread_local! {
     static LONGEST_NS: Cell<u64> = const { Cell::new(0) };
+    static PAGE_READ_NS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// This thread has waited so long for a write or a sync.
@@ -18,6 +19,16 @@ pub(crate) fn recorded(cause: Cause, ns: u64) {
     if matches!(cause, Cause::LogSync | Cause::DeviceSlow) {
         note(ns);
     }
+}
+
+/// This thread has spent so long on a read of a page.
+pub(crate) fn note_page_read(ns: u64) {
+    PAGE_READ_NS.set(PAGE_READ_NS.get().wrapping_add(ns));
+}
+
+/// What reads of pages took since this was last asked, nanoseconds.
+pub fn take_page_read_ns() -> u64 {
+    PAGE_READ_NS.take()
 }
 
 /// The longest since this was last asked, nanoseconds.

@@ -7,19 +7,15 @@ pub mod buf;
 mod cancellation;
 mod cgroup;
 mod counting;
-mod cpu;
 mod delete_scheduler;
 pub mod device_wait;
 pub mod env;
 pub mod errno;
 pub mod event;
-pub mod foreground_limit;
 mod fork;
 #[cfg(target_os = "linux")]
 mod futex;
 mod gate;
-mod ghost_cache;
-pub mod governor;
 mod latch;
 pub mod mem;
 mod os;
@@ -32,6 +28,7 @@ pub mod rng;
 pub mod runtime;
 pub mod sim;
 mod sync;
+mod thread_waits;
 pub mod ticking;
 pub mod wait_attribution;
 mod waiting;
@@ -44,11 +41,8 @@ pub mod delegated {
     pub use evenkeel_base::{Cause, Result};
 }
 
-pub use cpu::{BuildBudget, SLICE_NS, Seat};
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
-pub use ghost_cache::GhostCache;
-pub use governor::{Class, Governor, PriorityGovernor, UNLIMITED};
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;
 pub use os::{give_back, large_pages, lower_priority, processor_ns, trim_heap};
@@ -58,6 +52,7 @@ pub use real::RealEnv;
 pub use rng::{Rng, SharedRng};
 pub use runtime::Runtime;
 pub use sim::{CrashPolicy, SimDisk, SimEnv};
+pub use thread_waits::ExcludedWaits;
 pub use ticking::TickingEnv;
 pub use wait_attribution::Operation;
 pub use waiting::ThreadWatch;

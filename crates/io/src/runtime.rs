@@ -1,18 +1,16 @@
 //! What every component of one database shares: its environment, waits by cause, metrics, health.
 
 use crate::counting::CountingEnv;
-use crate::cpu::Seats;
 use crate::delete_scheduler::DeleteScheduler;
-use crate::device_wait;
 use crate::fork;
 use crate::gate::ChangeGate;
-use crate::wait_attribution::note_attributed;
+use crate::thread_waits::{self, ExcludedWaits, count_wait};
 use crate::waiting::{ThreadWatch, Watched};
-use crate::{Class, Env, Event, Governor, PriorityGovernor, Stop, Task, Woken};
+use crate::{Env, Event, Task, Woken};
 use evenkeel_base::journal::Journal;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, DatabaseId, Error, Health, Result, WaitEvents, metrics::Metrics};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{sync::Arc, time::Duration};
@@ -33,12 +31,9 @@ pub struct Runtime {
     pub health: Health,
     /// Decisions of the background, where somebody asked for them.
     pub journal: Arc<Journal>,
-    /// Asked before background I/O.
-    pub governor: Box<dyn Governor>,
     /// Operations are measured for what nothing explains.
     pub(crate) explaining: AtomicBool,
-    pub(crate) never: Arc<Event>,
-    pub(crate) seats: Seats,
+    never: Arc<Event>,
     pub(crate) trash: DeleteScheduler,
     database: AtomicU64,
     watched: Arc<Watched>,
@@ -47,41 +42,7 @@ pub struct Runtime {
 }
 
 thread_local! {
-    static BACKGROUND: Cell<bool> = const { Cell::new(false) };
     static FREEING: Cell<bool> = const { Cell::new(false) };
-    /// It builds an index, until it is asked to stop: others are its users.
-    static BUILDING: RefCell<Option<Arc<Stop>>> = const { RefCell::new(None) };
-    /// Time spent on reads of pages that nobody has asked for yet.
-    static READ_NS: Cell<u64> = const { Cell::new(0) };
-    /// The governor let it wait, and nobody has asked for that yet.
-    static WAS_PAUSED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While it is there, this thread's waits are not of users whom index builds are to let go first.
-pub struct Building {
-    before: Option<Arc<Stop>>,
-}
-
-impl Drop for Building {
-    fn drop(&mut self) {
-        BUILDING.set(self.before.take());
-    }
-}
-
-/// Counts time that this thread spent, unless it is a background one or had nothing to do.
-pub(crate) fn count_wait(stalls: &WaitEvents, cause: Cause, ns: u64) {
-    if cause == Cause::PageRead {
-        READ_NS.set(READ_NS.get().wrapping_add(ns));
-    }
-    if cause != Cause::Idle && !BACKGROUND.get() {
-        note_attributed(ns);
-        device_wait::recorded(cause, ns);
-        stalls.record(cause, ns);
-        // While the thread ends, nothing is known of it any more.
-        if BUILDING.try_with(|stop| stop.borrow().is_some()).unwrap_or(false) {
-            stalls.was_of_build(cause, ns);
-        }
-    }
 }
 
 impl Runtime {
@@ -96,14 +57,12 @@ impl Runtime {
         let counting = CountingEnv::new(env, counted, waited, told, gate.clone());
         Arc::new(Runtime {
             env: Arc::new(counting),
-            stalls: stalls.clone(),
+            stalls,
             metrics,
             health: Health::default(),
-            governor: Box::new(PriorityGovernor::new(stalls, journal.clone())),
             journal,
             explaining: AtomicBool::new(false),
             never: Arc::new(Event::new()),
-            seats: Seats::default(),
             trash: DeleteScheduler::default(),
             database: AtomicU64::new(0),
             watched,
@@ -172,9 +131,15 @@ impl Runtime {
         self.watched.set(watch);
     }
 
+    /// This thread's waits for the device are not users' until the result is dropped
+    /// (`WaitEvents::device_ns`).
+    pub fn exclude_waits(&self) -> ExcludedWaits {
+        ExcludedWaits::begin()
+    }
+
     /// True on threads started by `spawn`.
-    pub(crate) fn is_background() -> bool {
-        BACKGROUND.get()
+    pub fn is_background() -> bool {
+        thread_waits::is_background()
     }
 
     /// Ok if this thread may begin a write: users are refused while the disk is full.
@@ -182,7 +147,7 @@ impl Runtime {
     /// # Errors
     /// `WritesStopped`, `DiskFull`.
     pub fn check_write(&self) -> Result<()> {
-        match BACKGROUND.get() || FREEING.get() {
+        match thread_waits::is_background() || FREEING.get() {
             true => self.health.check_writable(),
             false => self.health.check_user(),
         }
@@ -257,65 +222,6 @@ impl Runtime {
         self.wait(&self.never, seen, Some(time), cause);
     }
 
-    /// Asks the governor for background I/O and waits as long as it says, or until the index build
-    /// that this thread works for is asked to stop; hold no latch. `required`: it keeps a resource
-    /// inside its limit (G2).
-    pub fn ask(&self, class: Class, bytes: u64, required: bool) {
-        let (asked, granted) = class.metrics();
-        self.metrics.add(asked, bytes);
-        self.pause(self.governor.grant(class, bytes, required, self.env.now_ns()));
-        self.metrics.add(granted, bytes);
-    }
-
-    /// The same for surplus reads of pages, after the fact: all that this thread did since it last
-    /// told of them.
-    pub fn ask_for_reads(&self, class: Class, bytes: u64) {
-        self.pause(self.note_pages(class, bytes, READ_NS.take()));
-    }
-
-    /// Tells the governor of surplus reads or writes of pages that are done and took so long; the
-    /// nanoseconds to wait before more of them.
-    pub fn note_pages(&self, class: Class, bytes: u64, took_ns: u64) -> u64 {
-        let (asked, granted) = class.metrics();
-        self.metrics.add(asked, bytes);
-        self.metrics.add(granted, bytes);
-        self.governor.grant_pages(class, bytes, took_ns, self.env.now_ns())
-    }
-
-    /// Users wait for the device (`Governor::users_wait`).
-    pub fn users_wait(&self) -> bool {
-        self.governor.users_wait(self.env.now_ns())
-    }
-
-    /// As long as the governor says.
-    fn pause(&self, ns: u64) {
-        let time = Duration::from_nanos(ns);
-        match BUILDING.try_with(|stop| stop.borrow().clone()).ok().flatten() {
-            _ if time.is_zero() => {}
-            Some(stop) => stop.pause(self, time, Cause::Governor),
-            None => {
-                WAS_PAUSED.set(true);
-                self.delay(time, Cause::Governor);
-            }
-        }
-    }
-
-    /// The governor has let this thread wait since this was last asked.
-    pub fn take_paused(&self) -> bool {
-        WAS_PAUSED.take()
-    }
-
-    /// Of so many bytes, what one read or write of a class moves; ask for it then.
-    pub fn at_once(&self, class: Class, bytes: u64, required: bool) -> u64 {
-        bytes.min(self.governor.at_once(class, required))
-    }
-
-    /// This thread works for an index build until the result is dropped; `stop` ends its pauses.
-    pub fn building(&self, stop: Arc<Stop>) -> Building {
-        READ_NS.set(0);
-        Building { before: BUILDING.replace(Some(stop)) }
-    }
-
     /// A point where the simulator may let another thread run; nothing in a real environment.
     /// Call it holding no `Mutex`.
     pub fn step(&self) {
@@ -328,7 +234,7 @@ impl Runtime {
     /// `ThreadSpawn`.
     pub fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<Box<dyn Task>> {
         let body = move || {
-            BACKGROUND.set(true);
+            thread_waits::begin_background();
             body();
         };
         self.env.spawn(name, Box::new(body))

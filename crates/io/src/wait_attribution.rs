@@ -12,6 +12,7 @@
 
 use crate::os;
 use crate::runtime::Runtime;
+use crate::thread_waits::attributed_ns;
 use evenkeel_base::Cause;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -28,17 +29,10 @@ const WAITED_FRESH_NS: u64 = 50_000_000;
 const FOUND_NS_MIN: u64 = 100_000;
 
 thread_local! {
-    /// Nanoseconds of recorded waits of this thread.
-    static EXPLAINED: Cell<u64> = const { Cell::new(0) };
     /// Ticks and processor time when that was last read.
     static READ: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     /// Ticks and the wait for a processor when that was last read.
     static WAITED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-}
-
-/// A wait of this thread was recorded.
-pub(crate) fn note_attributed(ns: u64) {
-    EXPLAINED.set(EXPLAINED.get().wrapping_add(ns));
 }
 
 /// Ticks for 1,024 us, measured once.
@@ -93,7 +87,7 @@ impl Runtime {
                 WAITED.set((start, waited_ns()));
             }
         }
-        Operation { start, explained: EXPLAINED.get() }
+        Operation { start, explained: attributed_ns() }
     }
 
     /// It has ended: what it took beyond all that is known is recorded as `unexplained`.
@@ -115,7 +109,7 @@ impl Runtime {
         // What was used between the reading and the start may count too.
         let used = now.saturating_sub(cpu);
         READ.set((at.max(operation.start), now));
-        let waited = EXPLAINED.get().wrapping_sub(operation.explained);
+        let waited = attributed_ns().wrapping_sub(operation.explained);
         let rest = wall_ns.saturating_sub(waited).saturating_sub(used);
         if rest <= FOUND_NS_MIN {
             return;

@@ -1,7 +1,7 @@
 //! Waits of users' threads, told to the embedding program while they last: one that runs its
 //! sessions on few threads lets another one run meanwhile.
 
-use crate::runtime::Runtime;
+use crate::thread_waits::is_background;
 use evenkeel_base::Cause;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -34,7 +34,7 @@ impl Watched {
     pub fn begins(&self, cause: Cause) -> Option<Waiting<'_>> {
         let watch = self.0.get()?;
         let told = !matches!(cause, Cause::Idle | Cause::Unexplained | Cause::PageLatch);
-        if !told || Runtime::is_background() || WAITS.replace(true) {
+        if !told || is_background() || WAITS.replace(true) {
             return None;
         }
         // Also if it panics the wait is over.

@@ -7,8 +7,8 @@
 //! checkpointer, which finds in `Log::needed` how far it has to come and sets those to work who
 //! hold it up; each step of theirs wakes it again. So no timer takes part.
 
-use crate::log::Share;
 use crate::shared::{LogState, LogWaiters, Shared, notify};
+use crate::space::Share;
 use crate::space::{Lack, Throttle};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};

@@ -35,8 +35,8 @@ mod segments_tests;
 #[cfg(test)]
 mod within_tests;
 
-pub use crate::log::{Durability, Log, LogOptions, Reserved, Share};
+pub use crate::log::{Durability, Log, LogOptions, Reserved};
 pub use behind::Behind;
 pub use evenkeel_format::wal::RECORD_BYTES_MAX;
 pub use replay::{LogEnd, Replay, check_segments, replay, replay_to_end, sync_segments};
-pub use space::{Limits, decide as decide_space};
+pub use space::{Limits, Share, decide as decide_space};

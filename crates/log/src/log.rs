@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::commit::SyncGoal;
 use crate::segments::Segments;
 use crate::shared::{LogState, Shared, notify};
-use crate::space::{Lack, Limits, LogSpace, Throttle, payload, target, throttle};
+use crate::space::{FRAMES, Lack, Limits, LogSpace, Share, Throttle, payload, target, throttle};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
@@ -20,8 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bytes that a reservation has beyond those asked for: the frames of so many records.
-pub(crate) const FRAMES: u64 = 16 * FRAME as u64;
 /// Modes 0 and 2 are synced this long after the first commit that is not.
 const LAZY: Duration = Duration::from_secs(1);
 
@@ -45,22 +43,6 @@ pub enum Durability {
     Write,
     /// Nothing; written and synced within a second (0).
     Lazy,
-}
-
-/// Which part of the log a reservation may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
-    /// Row operations and their pages: delayed and held back by G1.
-    User,
-    /// Commit, abort, end, prepare and revert records: have a part that users cannot take.
-    System,
-    /// Manifest and checkpoint records, which make log space free again: the last part; never
-    /// waits for log space.
-    Checkpoint,
-    /// A change of pages that an operation needs which has its log space already: the part of
-    /// users. But it waits for nobody who waits for what that operation holds: neither for room in
-    /// the buffer nor behind users.
-    Within,
 }
 
 /// Log space that `append` consumes; dropping it returns the rest.

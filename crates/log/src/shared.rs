@@ -4,9 +4,8 @@
 //! the tables of `segments`, never after.
 
 use crate::buffer::{Buffer, Chunk};
-use crate::log::{FRAMES, Share};
 use crate::segments::Segments;
-use crate::space::{Lack, LogSpace};
+use crate::space::{FRAMES, Lack, LogSpace, Share};
 use evenkeel_base::{Code, Error, Lsn, Result, sync::Mutex};
 pub(crate) use evenkeel_io::Event;
 use evenkeel_io::Runtime;

@@ -16,10 +16,9 @@
 //! take buffer room from users: the buffer grows for them. It does so too for changes of pages
 //! within an operation, which holds buffer room itself that others wait for.
 
-use crate::log::Share;
 use crate::segments::segment_bytes;
 use evenkeel_base::Lsn;
-use evenkeel_format::wal::{BLOCK, PAYLOAD, SEGMENT_HEADER};
+use evenkeel_format::wal::{BLOCK, FRAME, PAYLOAD, SEGMENT_HEADER};
 use std::time::Duration;
 
 /// Longest delay of one operation between target and trigger (G1).
@@ -28,6 +27,25 @@ const DELAY_MAX_NS: u64 = 1_000_000;
 const DELAY_BYTES: u64 = 4096;
 /// Shorter delays are not worth a sleep.
 const DELAY_MIN_NS: u64 = 20_000;
+
+/// Bytes that a reservation has beyond those asked for: the frames of so many records.
+pub(crate) const FRAMES: u64 = 16 * FRAME as u64;
+
+/// Which part of the log a reservation may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Row operations and their pages: delayed and held back by G1.
+    User,
+    /// Commit, abort, end, prepare and revert records: have a part that users cannot take.
+    System,
+    /// Manifest and checkpoint records, which make log space free again: the last part; never
+    /// waits for log space.
+    Checkpoint,
+    /// A change of pages that an operation needs which has its log space already: the part of
+    /// users. But it waits for nobody who waits for what that operation holds: neither for room in
+    /// the buffer nor behind users.
+    Within,
+}
 
 /// What a reservation lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

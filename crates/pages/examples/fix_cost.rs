@@ -6,6 +6,7 @@ use evenkeel_format::record::RecordKind;
 use evenkeel_io::{MemEnv, Rng, Runtime};
 use evenkeel_log::{Log, LogOptions, Share};
 use evenkeel_pages::{Access, Pages, PagesOptions};
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ fn main() -> Result<()> {
     let log_bytes = 512 << 20;
     let options =
         PagesOptions { page_size: 4096, pool_bytes: 64 << 20, doublewrite: true, log_bytes };
-    let pages = Pages::create(rt.clone(), options)?;
+    let pages = Pages::create(Scheduler::new(rt.clone()), options)?;
     let log_options = LogOptions { log_bytes: 512 << 20, buffer_bytes: 16 << 20, epoch: 1 };
     let log = Log::create(rt.clone(), log_options, Lsn(0))?;
     pages.attach_log(log.clone())?;

@@ -4,7 +4,7 @@
 //! Model: the effects of mini-transactions by LSN. After a crash the log says where it ends; the
 //! pages must be as the effects below that position make them.
 
-use crate::cleaner::Need;
+use crate::flush::cleaner::Need;
 use crate::test_support::{self, Bytes, Fixture, WRITE, put};
 use crate::{Access, Changes, PageRedo, Pages, PagesOptions};
 use evenkeel_base::metrics::Metric;
@@ -14,6 +14,7 @@ use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
 use evenkeel_io::{AlignedBuf, IO_ALIGN, Rng};
 use evenkeel_log::{Log, LogEnd, Replay, Share, replay};
+use evenkeel_sched::Scheduler;
 use std::collections::BTreeMap;
 
 const FRAMES: usize = 96;
@@ -269,7 +270,7 @@ fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
     for change in 1.. {
         let sim = quiet(SimDisk::new(1), 1);
         let rt = sim.runtime();
-        let pages = Pages::create(rt.clone(), options)?;
+        let pages = Pages::create(Scheduler::new(rt.clone()), options)?;
         let log = Log::create(rt.clone(), test_support::log_options(LOG_BYTES, 1), Lsn(0))?;
         pages.attach_log(log.clone())?;
         let rig = Fixture { rt, pages, log };
@@ -305,7 +306,7 @@ fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
 fn pages_are_synced_before_their_copies_go() -> Result<()> {
     let (disk, _, from) = killed_before_sync(test_support::options(FRAMES))?;
     let sim = quiet(disk, 2);
-    Pages::open(sim.runtime(), test_support::options(FRAMES), from)?;
+    Pages::open(Scheduler::new(sim.runtime()), test_support::options(FRAMES), from)?;
     assert_eq!(sim.disk().unsynced_of_killed("pages/"), 0);
     Ok(())
 }
@@ -316,7 +317,7 @@ fn pages_are_synced_before_their_copies_go() -> Result<()> {
 fn a_copy_without_a_file_is_left_alone() -> Result<()> {
     let sim = quiet(SimDisk::new(1), 1);
     let rt = sim.runtime();
-    let pages = Pages::create(rt.clone(), test_support::options(FRAMES))?;
+    let pages = Pages::create(Scheduler::new(rt.clone()), test_support::options(FRAMES))?;
     let (page, bytes) = pages.geometry.new_segment(1).swap_remove(0);
     let mut image = AlignedBuf::new(bytes.len());
     image.copy_from_slice(&bytes);
@@ -345,7 +346,7 @@ fn pages_that_redo_finds_in_part_are_synced() -> Result<()> {
     let (disk, page, from) = killed_before_sync(options)?;
     let sim = quiet(disk, 2);
     let (rt, mut records) = (sim.runtime(), Records::default());
-    let pages = Pages::open(rt.clone(), options, from)?;
+    let pages = Pages::open(Scheduler::new(rt.clone()), options, from)?;
     let end = replay(&rt, from, None, &mut records)?.end;
     let mut body = Vec::new();
     put_page_op(&mut body, PageOp { page, op: WRITE, payload: &[0, 0, 7] });

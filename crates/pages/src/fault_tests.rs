@@ -1,7 +1,7 @@
 //! Interleavings under the seeded scheduler, rot, failed writes and syncs, full disks.
 
-use crate::cleaner::Need;
-use crate::doublewrite::REGIONS;
+use crate::flush::cleaner::Need;
+use crate::flush::doublewrite::REGIONS;
 use crate::test_support::{self, Fixture, put};
 use crate::{Access, Mtr, PageRedo};
 use evenkeel_base::metrics::Metric;

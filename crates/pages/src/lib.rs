@@ -7,60 +7,37 @@
 //!   dirty pages at the pace of [`pacing`]), [`Pages::free_frames_beat`] (keeps frames free) and
 //!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
 //! - [`PageRedo`] replays the log onto pages at start.
-//! - [`dirty`], [`pacing`], [`pacer`], [`quiet`] and [`supply`] stand alone, so that
+//! - [`dirty`], [`pacing`], [`pacer`], [`idle_flush`] and [`free_list`] stand alone, so that
 //!   `evenkeel lab` can drive them at any size.
 #![deny(unsafe_code)]
 
-mod backing;
-mod cleaner;
-pub mod dirty;
-mod doublewrite;
-mod extents;
-mod files;
-mod frames;
-pub mod free_list;
-pub mod hint;
-pub mod idle_flush;
-mod latch;
+mod flush;
 mod mtr;
-pub mod pacer;
-pub mod pacing;
-mod page_set;
-mod page_table;
 mod pages;
 mod pool;
 mod redo;
-mod resize;
-mod scratch;
-mod segmented_vec;
 mod space;
 mod sync;
-mod sync_turn;
-mod touched;
-mod visits;
-mod warm;
 
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
-mod pacing_tests;
-#[cfg(test)]
 mod pages_tests;
-#[cfg(test)]
-mod space_tests;
 #[cfg(test)]
 mod test_support;
 
-pub use cleaner::CLEANERS;
+pub use flush::cleaner::CLEANERS;
+pub use flush::{dirty, idle_flush, pacer, pacing};
 pub use mtr::Mtr;
-pub use page_set::PageSet;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
+pub use pool::visits::{Costs, costs, visits};
+pub use pool::{free_list, hint};
+pub use redo::touched::REDO_BLOCK_PAGES;
 pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats, each_page};
 pub use space::SpaceStats;
-pub use touched::REDO_BLOCK_PAGES;
-pub use visits::{Costs, costs, visits};
+pub use space::page_set::PageSet;
 
 /// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the
 /// caller's own ops.

@@ -6,7 +6,7 @@
 //! the present log end, record appended, page LSNs set, latches let go. From the bucket on nothing
 //! waits and nothing fails (B2).
 
-use crate::frames::{ExclusiveGuard, Frame, Pin};
+use crate::pool::frames::{ExclusiveGuard, Frame, Pin};
 use crate::space::{Change, Pick};
 use crate::{Access, PageRead, Pages};
 use evenkeel_base::{Error, Lsn, PageNo, Result, TreeId};
@@ -118,7 +118,7 @@ impl<'a> Mtr<'a> {
         if let Some(slot) = self.slot_of(page) {
             return Ok(slot);
         }
-        crate::visits::count();
+        crate::pool::visits::count();
         let pages = self.pages;
         pages.rt.step();
         loop {

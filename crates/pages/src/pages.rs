@@ -1,30 +1,28 @@
 //! `Pages`: the page space with its pool, and the guard for reading.
 
-use crate::backing::Backing;
-use crate::cleaner::Cleaner;
-use crate::dirty::Dirty;
-use crate::doublewrite::Doublewrite;
-use crate::extents::Growth;
-use crate::files::{DIRECTORY, Files};
-use crate::frames::{Frames, SharedGuard};
-use crate::free_list::FreeList;
-use crate::page_table::PageTable;
-use crate::resize::Resizing;
-use crate::scratch::PageScratch;
+use crate::flush::cleaner::Cleaner;
+use crate::flush::dirty::Dirty;
+use crate::flush::doublewrite::Doublewrite;
+use crate::pool::backing::Backing;
+use crate::pool::frames::{Frames, SharedGuard, check_pool};
+use crate::pool::free_list::FreeList;
+use crate::pool::page_table::PageTable;
+use crate::pool::resize::Resizing;
+use crate::pool::scratch::PageScratch;
 use crate::space::PageSpace;
-use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
+use crate::space::files::{DIRECTORY, Files};
+use evenkeel_base::{Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::page::{self, HEADER_BYTES, PageHeader};
 use evenkeel_format::space::Geometry;
-use evenkeel_io::{AlignedBuf, Event, GhostCache, Runtime};
+use evenkeel_io::{AlignedBuf, Event, Runtime};
 use evenkeel_log::Log;
+use evenkeel_sched::{GhostCache, Scheduler};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock};
 
-/// Frames a pool must have.
-pub(crate) const FRAMES_MIN: usize = 64;
 /// Pages waiting to be prefetched, at most; also at most an eighth of the pool.
 const PREFETCH_MAX: usize = 512;
 /// Pages read at once by a prefetch, at most; also at most a sixteenth of the pool.
@@ -65,6 +63,7 @@ pub enum Access {
 /// The page space.
 pub struct Pages {
     pub(crate) rt: Arc<Runtime>,
+    pub(crate) sched: Arc<Scheduler>,
     pub(crate) geometry: Geometry,
     pub(crate) frames: Frames,
     pub(crate) translation: PageTable,
@@ -75,7 +74,6 @@ pub struct Pages {
     pub(crate) ghosts: GhostCache,
     pub(crate) files: Files,
     pub(crate) space: PageSpace,
-    pub(crate) growth: Growth,
     pub(crate) dirty: Dirty,
     pub(crate) doublewrite: Doublewrite,
     pub(crate) cleaner: Cleaner,
@@ -86,18 +84,9 @@ pub struct Pages {
     prefetch_event: Arc<Event>,
 }
 
-/// # Errors: `PoolTooSmall`.
-pub(crate) fn check_pool(pool_bytes: usize, page_size: usize) -> Result<()> {
-    let least = FRAMES_MIN * page_size;
-    if pool_bytes < least {
-        let error = Error::new(Code::PoolTooSmall).with("pool_bytes", pool_bytes);
-        return Err(error.with("at_least", least));
-    }
-    Ok(())
-}
-
 impl Pages {
-    fn new(rt: Arc<Runtime>, options: PagesOptions) -> Result<Pages> {
+    fn new(sched: Arc<Scheduler>, options: PagesOptions) -> Result<Pages> {
+        let rt = sched.runtime().clone();
         let geometry = Geometry::new(options.page_size)?;
         let count = options.pool_bytes / options.page_size;
         check_pool(options.pool_bytes, options.page_size)?;
@@ -114,7 +103,6 @@ impl Pages {
             ghosts: GhostCache::default(),
             files: Files::new(rt.clone(), geometry),
             space: PageSpace::new(geometry),
-            growth: Growth::default(),
             dirty: Dirty::new(options.log_bytes),
             doublewrite: Doublewrite::new(rt.clone(), geometry, options.doublewrite),
             cleaner: Cleaner::default(),
@@ -125,6 +113,7 @@ impl Pages {
             prefetch_event: Arc::new(Event::new()),
             geometry,
             rt,
+            sched,
         };
         pages.note_frames();
         Ok(pages)
@@ -134,8 +123,8 @@ impl Pages {
     ///
     /// # Errors
     /// `BadPageSize`, `PoolTooSmall`, and those of file creation.
-    pub fn create(rt: Arc<Runtime>, options: PagesOptions) -> Result<Arc<Pages>> {
-        let pages = Pages::new(rt, options)?;
+    pub fn create(sched: Arc<Scheduler>, options: PagesOptions) -> Result<Arc<Pages>> {
+        let pages = Pages::new(sched, options)?;
         pages.rt.env.create_dir(DIRECTORY)?;
         pages.doublewrite.create()?;
         pages.create_segment(0)?;
@@ -149,8 +138,12 @@ impl Pages {
     ///
     /// # Errors
     /// `BadPageSize`, `PoolTooSmall`, `FileMissing` and those of reading and writing files.
-    pub fn open(rt: Arc<Runtime>, options: PagesOptions, redo_from: Lsn) -> Result<Arc<Pages>> {
-        let pages = Pages::new(rt, options)?;
+    pub fn open(
+        sched: Arc<Scheduler>,
+        options: PagesOptions,
+        redo_from: Lsn,
+    ) -> Result<Arc<Pages>> {
+        let pages = Pages::new(sched, options)?;
         pages.open_segments()?;
         pages.doublewrite.restore(&pages.files, redo_from)?;
         Ok(Arc::new(pages))
@@ -185,7 +178,7 @@ impl Pages {
     /// file, offset and page), `ReadFailed`. A reader that got the number from a page it no longer
     /// holds validates that page's version before it believes in damage: the page may be freed.
     pub fn read(&self, page: PageNo, access: Access) -> Result<PageRead<'_>> {
-        crate::visits::count();
+        crate::pool::visits::count();
         let mut credits = 0;
         loop {
             if let Some(index) = self.translation.get(page) {

@@ -1,7 +1,7 @@
 //! The pool with real threads: consistency under eviction, one read per page, frames and latches.
 
-use crate::doublewrite::REGIONS;
-use crate::free_list::{Clock, Provided};
+use crate::flush::doublewrite::REGIONS;
+use crate::pool::free_list::{Clock, Provided};
 use crate::test_support::{self, Fixture, WRITE, put};
 use crate::{Access, Pages};
 use evenkeel_base::metrics::Metric;
@@ -9,6 +9,7 @@ use evenkeel_base::{Beat, Cause, Code, Lsn, PageNo, Result, TreeId};
 use evenkeel_format::record::{PageOp, RecordKind, put_page_op};
 use evenkeel_io::{Env, MemEnv, OpenMode, Rng, Runtime};
 use evenkeel_log::Share;
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,7 +63,7 @@ fn threads_on_few_frames_see_whole_pages() -> Result<()> {
     let m = &rig.rt.metrics;
     assert!(m.get(Metric::FlushDone) <= m.get(Metric::FlushRequested) + 512);
     drop(rig);
-    let again = Pages::open(Runtime::new(env), test_support::options(96), Lsn(0))?;
+    let again = Pages::open(Scheduler::new(Runtime::new(env)), test_support::options(96), Lsn(0))?;
     let value = |p: &PageNo| count(&again.read(*p, Access::Normal).expect("reads"));
     let total: u64 = pages.iter().map(value).sum();
     assert_eq!(total, written.load(Ordering::Relaxed));
@@ -98,7 +99,8 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
     let file = env.open("dw", OpenMode::READ_WRITE.direct())?;
     let whole = file.len()?;
     file.set_len(whole / 3 * 2)?;
-    let pages = Pages::open(Runtime::new(env.clone()), test_support::options(96), Lsn(0))?;
+    let pages =
+        Pages::open(Scheduler::new(Runtime::new(env.clone())), test_support::options(96), Lsn(0))?;
     assert_eq!((file.len()?, pages.doublewrite.regions()), (whole, REGIONS));
     Ok(())
 }
@@ -106,16 +108,16 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
 /// The queue to the cleaner may be full where many frames are wanted: clean ones are still found.
 #[test]
 fn a_full_queue_does_not_stop_the_clock() {
-    let supply = crate::free_list::FreeList::new(100_000);
+    let supply = crate::pool::free_list::FreeList::new(100_000);
     assert!(supply.try_credits(supply.available()));
-    assert_eq!(supply.cold_wanted(crate::free_list::COLD_MAX, 0), 4);
-    assert_eq!(supply.cold_wanted(0, 0), crate::free_list::BEAT_COLD);
+    assert_eq!(supply.cold_wanted(crate::pool::free_list::COLD_MAX, 0), 4);
+    assert_eq!(supply.cold_wanted(0, 0), crate::pool::free_list::BEAT_COLD);
 }
 
 /// A step of the provider, on a clock of which the last frames are clean.
 #[test]
 fn a_step_meets_as_many_dirty_frames_as_are_wanted_and_no_more() {
-    let supply = crate::free_list::FreeList::new(1_024);
+    let supply = crate::pool::free_list::FreeList::new(1_024);
     assert!(supply.try_credits(supply.available()) && supply.gives_up());
     let mut hand = 0;
     let mut step = || {
@@ -207,7 +209,7 @@ fn concurrent_readers_read_a_page_once() -> Result<()> {
     let (page, _) = rig.alloc(1, None, 9)?;
     rig.pages.flush_all()?;
     let rt = Runtime::new(env);
-    let again = Pages::open(rt.clone(), test_support::options(64), Lsn(0))?;
+    let again = Pages::open(Scheduler::new(rt.clone()), test_support::options(64), Lsn(0))?;
     let before = rt.metrics.get(Metric::PageReads);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -333,12 +335,12 @@ fn dirty_counts_are_kept_up() -> Result<()> {
 #[test]
 fn wrong_options_and_pages_are_refused() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
-    let code = |options| Pages::create(rt.clone(), options).err().map(|e| e.code());
+    let code = |options| Pages::create(Scheduler::new(rt.clone()), options).err().map(|e| e.code());
     let good = test_support::options(64);
     assert_eq!(code(crate::PagesOptions { page_size: 5000, ..good }), Some(Code::BadPageSize));
     assert_eq!(code(test_support::options(63)), Some(Code::PoolTooSmall));
     assert_eq!(
-        Pages::open(rt.clone(), good, Lsn(0)).err().map(|e| e.code()),
+        Pages::open(Scheduler::new(rt.clone()), good, Lsn(0)).err().map(|e| e.code()),
         Some(Code::FileMissing)
     );
     let (_, rig) = rig(64);

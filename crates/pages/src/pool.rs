@@ -1,9 +1,21 @@
 //! The pool at work: taking frames, the clock, reading pages in. Credits and marks are in
-//! [`supply`](crate::free_list). Invariants: the foreground never writes a page; it may take one
+//! [`free_list`]. Invariants: the foreground never writes a page; it may take one
 //! clean victim by a bounded search, else it waits on the event (P4).
 
-use crate::frames::ExclusiveGuard;
-use crate::free_list::{Clock, beat_search};
+pub(crate) mod backing;
+pub(crate) mod frames;
+pub mod free_list;
+pub mod hint;
+pub(crate) mod latch;
+pub(crate) mod page_table;
+pub(crate) mod resize;
+pub(crate) mod scratch;
+pub(crate) mod segmented_vec;
+pub(crate) mod visits;
+pub(crate) mod warm;
+
+use crate::pool::frames::ExclusiveGuard;
+use crate::pool::free_list::{Clock, beat_search};
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric};
 use evenkeel_format::page::RawPage;

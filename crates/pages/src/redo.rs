@@ -10,8 +10,10 @@
 //! Idempotent: a page is changed only by records above its LSN. The second pass may run in parts,
 //! several threads each applying the changes of their own pages.
 
-use crate::frames::ExclusiveGuard;
-use crate::touched::{REDO_BLOCK_PAGES, Touched};
+pub(crate) mod touched;
+
+use crate::pool::frames::ExclusiveGuard;
+use crate::redo::touched::{REDO_BLOCK_PAGES, Touched};
 use crate::{Access, Pages, hint};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result};

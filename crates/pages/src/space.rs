@@ -10,10 +10,18 @@
 //! -> `ready` (E2). One that is free at an open is `punched` at once, and `found`: it may have its
 //! blocks still, so it is punched when there is time.
 
+pub(crate) mod extents;
+pub(crate) mod files;
+pub(crate) mod page_set;
+#[cfg(test)]
+mod space_tests;
+
 use crate::PageSet;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
 use evenkeel_format::space::{ExtentState, Geometry, TREE_FRAGMENTS};
+use evenkeel_io::{Event, EventLatch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// One bit per page of an extent.
 pub(crate) type Bits = [u64; 4];
@@ -107,7 +115,15 @@ pub struct SpaceStats {
 /// Extents of a tree that are looked through before the lock is let go.
 const EXTENTS_PER_LOOK: usize = 64;
 
+/// One thread at a time grows the space; the others wait.
+#[derive(Default)]
+pub(crate) struct Growth {
+    pub latch: EventLatch,
+    pub reclaim: Arc<Event>,
+}
+
 pub(crate) struct PageSpace {
+    pub growth: Growth,
     geometry: Geometry,
     state: Mutex<State>,
 }
@@ -175,7 +191,7 @@ impl State {
 
 impl PageSpace {
     pub fn new(geometry: Geometry) -> PageSpace {
-        PageSpace { geometry, state: Mutex::new(State::default()) }
+        PageSpace { growth: Growth::default(), geometry, state: Mutex::default() }
     }
 
     fn all_pages(&self) -> Bits {

@@ -6,6 +6,7 @@ use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result};
 use evenkeel_format::record::{LeafChange, RecordKind};
 use evenkeel_io::{Event, Runtime};
 use evenkeel_log::{Log, LogEnd, LogOptions, Replay, Share, replay, sync_segments};
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 
 /// Op of the tests: offset u16, then the bytes.
@@ -51,7 +52,7 @@ pub struct Fixture {
 
 /// A new page space with a log.
 pub fn create(rt: Arc<Runtime>, frames: usize, log_bytes: u64) -> Result<Fixture> {
-    let pages = Pages::create(rt.clone(), options(frames))?;
+    let pages = Pages::create(Scheduler::new(rt.clone()), options(frames))?;
     let log = Log::create(rt.clone(), log_options(log_bytes, 1), Lsn(0))?;
     pages.attach_log(log.clone())?;
     Ok(Fixture { rt, pages, log })
@@ -112,7 +113,7 @@ pub fn recover_with(
     epoch: u32,
     found: impl FnOnce(LogEnd),
 ) -> Result<(Fixture, LogEnd)> {
-    let pages = Pages::open(rt.clone(), options(frames), from)?;
+    let pages = Pages::open(Scheduler::new(rt.clone()), options(frames), from)?;
     let mut redo = PageRedo::new(&pages, &Bytes).from(Lsn::ZERO);
     let end = replay(&rt, from, None, &mut First(&mut redo))?;
     sync_segments(&rt, from, end.end)?;

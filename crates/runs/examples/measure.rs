@@ -10,6 +10,7 @@ use evenkeel_runs::{
     BuiltPart, Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, Unsorted,
     entry_bytes,
 };
+use evenkeel_sched::Scheduler;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +58,7 @@ impl Bed {
         let rt = Runtime::new(Arc::new(RealEnv::new(dir)) as Arc<dyn Env>);
         rt.env.create_dir("")?;
         let options = RunsOptions { generation_bytes, cache_bytes };
-        let runs = Runs::create(rt.clone(), options, Arc::new(Commits))?;
+        let runs = Runs::create(Scheduler::new(rt.clone()), options, Arc::new(Commits))?;
         let log = Arc::new(NoLog(AtomicU64::new(1 << 30)));
         runs.attach_log(log.clone());
         runs.finish_restore()?;

@@ -11,11 +11,16 @@
 //! it is needed. Credit never exceeds what fits below the limit before any merge has ended. When
 //! debt begins there is some, or nobody would get on until a compaction has had its first beat.
 
+pub(crate) mod pace;
+pub(crate) mod rate_limiter;
+pub(crate) mod throttle;
+pub(crate) mod wait_queue;
+
 use crate::Runs;
-use crate::compaction_picker::{RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER};
+use crate::admission::throttle::{Generations, Room, room_bytes};
+use crate::compaction::picker::{RUNS_HELP, RUNS_TRIGGER};
 use crate::memtable::Memtable;
 use crate::state::{Index, RunsState};
-use crate::throttle::{self, Generations, Room};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
@@ -60,23 +65,6 @@ impl Drop for MemReserved {
         self.runs.flush_line.give_back(part(self.flush_line_ns) as u64);
         self.runs.give_back(part(self.credit) as u64, part(self.line_ns) as u64);
     }
-}
-
-/// Bytes of ingest that a compaction of so many runs pays for in all.
-pub fn pays_bytes(inputs: usize, generation_bytes: u64) -> u64 {
-    (inputs as u64).saturating_sub(1) * generation_bytes / 10 * 9
-}
-
-/// Of `unpaid` bytes for what a compaction has left, those that `done` of it pay for.
-pub fn credit_bytes(unpaid: u64, done: u64, left: u64) -> u64 {
-    (u128::from(unpaid) * u128::from(done.min(left)) / u128::from(left.max(1))) as u64
-}
-
-/// Credit at most: what fits into runs up to the limit while an index has so many, so many
-/// generations are sealed and the active one holds `active` bytes.
-pub fn room_bytes(runs: usize, sealed: usize, active: u64, generation_bytes: u64) -> u64 {
-    let more = RUNS_LIMIT.saturating_sub(runs + sealed) as u64;
-    (more * generation_bytes).saturating_sub(active)
 }
 
 impl Runs {

@@ -3,11 +3,14 @@
 //! inputs to what lies above it. A crash keeps the finished pieces, and the space that a compaction
 //! needs is a piece's. Until its record a file is an orphan that a restart removes.
 
+pub(crate) mod candidates;
 mod install;
 mod job;
 mod jobs;
+pub(crate) mod picker;
 mod together;
 mod trivial_move;
+pub(crate) mod version_filter;
 
 pub(crate) use job::{CompactionJob, READ_AHEAD};
 pub use jobs::CompactionFigures;
@@ -15,17 +18,17 @@ pub(crate) use jobs::{CompactionJobs, Owing};
 pub(crate) use together::Together;
 
 use crate::Runs;
-use crate::compaction_picker::{
+use crate::compaction::picker::{
     CompactionTurn, FREES_NOTHING, Facts, Rest, Spare, TIER_RUNS_SHORT, bytes_per_run,
 };
-use crate::compaction_picker::{choose, next_rest, numbers, spare_beside, turn_numbers};
-use crate::damage::READ_TRIES;
-use crate::file::Run;
+use crate::compaction::picker::{choose, next_rest, numbers, spare_beside, turn_numbers};
+use crate::compaction::version_filter::Rules;
+use crate::run::damage::READ_TRIES;
+use crate::run::file::Run;
 use crate::state::{Index, READ, RunsState};
-use crate::version_filter::Rules;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
-use evenkeel_io::Class;
+use evenkeel_sched::Class;
 use job::{JobStep, Order};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -163,7 +166,7 @@ impl Runs {
     }
 
     pub(crate) fn compaction_step(&self, spare: Spare) -> Result<Beat> {
-        let mut seat = self.rt.try_seat();
+        let mut seat = self.sched.try_seat();
         // Runs of a compaction that waits for a seat would be missing where ingest needs one.
         if !self.are_together_waiting() {
             self.begin_compactions(if seat.is_some() { spare } else { Spare::None });
@@ -183,7 +186,7 @@ impl Runs {
                 self.put_back(job);
             }
             // If it comes in time it is let go again: the beat begins anew.
-            drop(self.rt.seat_for(SEAT_WAIT));
+            drop(self.sched.seat_for(SEAT_WAIT));
             return Ok(Beat::More);
         }
         let Some(job) = job else { return Ok(Beat::Idle) };
@@ -288,13 +291,13 @@ impl Runs {
         let before = job.left;
         let (index, unpaid) = (job.index, job.unpaid);
         let (is_required, start) = (job.purpose.required, self.now_ns());
-        self.rt.take_paused();
+        self.sched.take_paused();
         let done = self.compact_on(&mut job);
         if is_required {
             let is_done = matches!(done, Ok(Beat::Idle)) && !self.is_gone(&job);
             let bytes = if is_done { before } else { before - job.left };
-            let at_once = self.rt.at_once(Class::Compaction, READ_AHEAD as u64, true);
-            let is_held = self.rt.take_paused() || at_once < READ_AHEAD as u64;
+            let at_once = self.sched.at_once(Class::Compaction, READ_AHEAD as u64, true);
+            let is_held = self.sched.take_paused() || at_once < READ_AHEAD as u64;
             if self.pace.merged(bytes, start, self.now_ns(), is_held) {
                 self.set_pace(&self.state.read());
             }
@@ -403,7 +406,7 @@ impl Runs {
 
     pub(crate) fn remove_files(&self, numbers: Vec<u64>) {
         for number in numbers {
-            let path = crate::file::path(number);
+            let path = crate::run::file::path(number);
             if let Err(error) = self.rt.remove_file(&path) {
                 log::warn!("{path}: cannot be removed, goes at the next start: {error}");
             }

@@ -2,12 +2,12 @@
 //! manifest record, and when that is durable the runs take the generation's place in every view.
 
 use crate::Runs;
-use crate::file::RunFile;
+use crate::admission::throttle;
+use crate::compaction::version_filter::{Rules, VersionFilter};
 use crate::memtable::{MemIter, Memtable};
-use crate::source::{Item, Version};
-use crate::throttle;
-use crate::version_filter::{Rules, VersionFilter};
-use crate::writer::{Purpose, RunWriter, SliceStart};
+use crate::read::source::{Item, Version};
+use crate::run::file::RunFile;
+use crate::run::writer::{Purpose, RunWriter, SliceStart};
 use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};

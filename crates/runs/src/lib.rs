@@ -17,64 +17,45 @@
 //! [`Runs::needs`] is false for it.
 
 mod admission;
-mod arena;
-mod build;
-mod cache;
 mod compaction;
-mod compaction_candidates;
-mod compaction_picker;
-mod cursor;
-mod damage;
-mod estimate;
-mod file;
-mod filter_cache;
 mod flush;
-mod idle_cursor_views;
+mod index_build;
 mod latch;
-mod lazy_metadata;
-mod leaves;
-#[cfg(test)]
-mod leaves_tests;
 mod memtable;
-mod pace;
-mod pins;
-mod prune;
-mod rate_limiter;
+mod read;
 mod restore;
-mod run_iter;
+mod run;
 mod runs;
-mod source;
 mod state;
 mod sync;
 #[cfg(test)]
 mod tests;
-mod throttle;
-mod tombstone_elision;
-mod unique;
-mod version_filter;
-mod wait_queue;
-mod writer;
 
-pub use admission::{ADVANCE_PART, MemReserved, credit_bytes, pays_bytes, room_bytes};
-pub use build::{BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted};
+pub use admission::pace::compaction_rate;
+pub use admission::throttle::{
+    GENERATIONS_MAX, allowed_bytes, credit_bytes, decide as decide_throttle, pays_bytes,
+    room_bytes, tight_ns,
+};
+pub use admission::throttle::{Owed, enough_for_compactions, owed_bytes, pace_ns, tightest};
+pub use admission::{ADVANCE_PART, MemReserved};
 pub use compaction::CompactionFigures;
-pub use compaction_picker::{COMPACTION_HELPERS_MAX, compaction_helpers};
-pub use compaction_picker::{
+pub use compaction::picker::{COMPACTION_HELPERS_MAX, compaction_helpers};
+pub use compaction::picker::{
     CompactionTurn, decide_compaction, decide_compaction_turn, next_compaction,
 };
-pub use compaction_picker::{
+pub use compaction::picker::{
     FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes,
 };
-pub use cursor::{EntryRef, IndexCursor, KeyRange, Sees};
+pub use index_build::{
+    BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted,
+};
 pub use memtable::GenPin;
-pub use pace::compaction_rate;
-pub use prune::{Asked, Summary, SummaryBuilder};
-pub use run_iter::block_read_bytes;
+pub use read::cursor::{EntryRef, IndexCursor, KeyRange, Sees};
+pub use read::prune::{Asked, Summary, SummaryBuilder};
+pub use read::run_iter::block_read_bytes;
+pub use read::source::Direction;
+pub use read::unique::UniqueGuard;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
-pub use source::Direction;
-pub use throttle::{GENERATIONS_MAX, allowed_bytes, decide as decide_throttle, tight_ns};
-pub use throttle::{Owed, enough_for_compactions, owed_bytes, pace_ns, tightest};
-pub use unique::UniqueGuard;
 
 use evenkeel_base::{IndexId, Lsn, Result};
 use evenkeel_format::record::RecordKind;

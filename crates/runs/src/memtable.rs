@@ -4,11 +4,18 @@
 //! Invariants (B3): every operation pins the generation before it reserves its LSN, so no entry has
 //! an LSN below `low`; a sealed generation gets no new pins and is flushed only when it has none.
 
-use crate::arena::{Arena, ArenaNode};
-use crate::leaves::{Leaves, NewEntry, NodeRef, charge};
-use crate::pins::Pins;
-use crate::run_iter::Bounds;
-use crate::source::Direction;
+pub(crate) mod arena;
+pub(crate) mod leaves;
+#[cfg(test)]
+mod leaves_tests;
+pub(crate) mod pins;
+pub(crate) mod tombstone_elision;
+
+use crate::memtable::arena::{Arena, ArenaNode};
+use crate::memtable::leaves::{Leaves, NewEntry, NodeRef, charge};
+use crate::memtable::pins::Pins;
+use crate::read::run_iter::Bounds;
+use crate::read::source::Direction;
 use evenkeel_base::{Generation, IndexId, Lsn, Result, sync::Mutex};
 use evenkeel_io::{Event, Runtime};
 use std::collections::BTreeMap;

@@ -4,9 +4,9 @@
 //! the end: every later record is applied again too.
 
 use crate::Runs;
-use crate::damage::{DamagedFile, READ_TRIES, is_damage};
-use crate::file::{Run, RunFile, RunPlace, RunSegment, number_of, path};
-use crate::leaves::NewEntry;
+use crate::memtable::leaves::NewEntry;
+use crate::run::damage::{DamagedFile, READ_TRIES, is_damage};
+use crate::run::file::{Run, RunFile, RunPlace, RunSegment, number_of, path};
 use crate::state::{LiveFile, RunsState};
 use evenkeel_base::{
     Cause, Code, Error, Generation, IndexId, Lsn, Result, Stamp, TxnId, metrics::Metric,

@@ -1,26 +1,26 @@
 //! The component: indexes, generations, views. Locking: `state` guards short memory work only;
 //! nothing waits, reads or writes under it.
 
-use crate::build::CHECK_EVERY;
-use crate::cache::{BlockCache, CachedBlocks};
+use crate::admission::pace::Pace;
+use crate::admission::rate_limiter::RateLimiter;
+use crate::admission::wait_queue::SpaceQueues;
 use crate::compaction::{CompactionJobs, Ingest, READ_AHEAD, Together};
-use crate::cursor::prefix_end;
-use crate::file::Run;
-use crate::filter_cache::FilterCache;
 use crate::flush::{Fill, FlushJob, FlushMeter};
-use crate::idle_cursor_views::IdleCursorViews;
+use crate::index_build::CHECK_EVERY;
 use crate::latch::IoLatch;
-use crate::leaves::{NewEntry, charge};
+use crate::memtable::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
-use crate::pace::Pace;
-use crate::rate_limiter::RateLimiter;
+use crate::read::cursor::prefix_end;
+use crate::read::idle_cursor_views::IdleCursorViews;
+use crate::read::run_iter::{BlockLoader, Bounds, Pass, RunIter};
+use crate::read::source::{Direction, Merger, Source};
+use crate::read::unique::{UniqueGuard, UniqueSlots};
 use crate::restore::Restoring;
-use crate::run_iter::{BlockLoader, Bounds, Pass, RunIter};
-use crate::source::{Direction, Merger, Source};
+use crate::run::cache::{BlockCache, CachedBlocks};
+use crate::run::file::Run;
+use crate::run::filter_cache::FilterCache;
+use crate::run::writer::Purpose;
 use crate::state::{READ, RunsState, USED};
-use crate::unique::{UniqueGuard, UniqueSlots};
-use crate::wait_queue::SpaceQueues;
-use crate::writer::Purpose;
 use crate::{CheckReport, DuplicateKey, IndexCursor, IndexSpec, IndexStats, KeyRange};
 use crate::{ManifestLog, MemReserved, RunsOptions};
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -30,7 +30,8 @@ use evenkeel_base::{
 };
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
-use evenkeel_io::{Event, GhostCache, Runtime, Woken};
+use evenkeel_io::{Event, Runtime, Woken};
+use evenkeel_sched::{GhostCache, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -81,6 +82,7 @@ impl Drop for Lent {
 /// All secondary indexes of one database.
 pub struct Runs {
     pub(crate) rt: Arc<Runtime>,
+    pub(crate) sched: Arc<Scheduler>,
     generation_bytes: AtomicU64,
     #[cfg(test)]
     pub(crate) segment_bytes_set: AtomicU64,
@@ -153,10 +155,11 @@ impl Runs {
     /// # Errors
     /// Of making the directory.
     pub fn create(
-        rt: Arc<Runtime>,
+        sched: Arc<Scheduler>,
         options: RunsOptions,
         commits: Arc<dyn CommitTable>,
     ) -> Result<Arc<Runs>> {
+        let rt = sched.runtime().clone();
         rt.env.create_dir("runs")?;
         rt.env.sync_dir("")?;
         let flush_event = Arc::new(Event::new());
@@ -167,10 +170,11 @@ impl Runs {
         rt.health.on_failure(move || told.notify());
         let filter_cache = FilterCache::new(u64::MAX, rt.metrics.clone());
         let cache = BlockCache::new(options.cache_bytes, filter_cache.clone());
-        let blocks = Arc::new(CachedBlocks { rt: rt.clone(), cache });
+        let blocks = Arc::new(CachedBlocks { sched: sched.clone(), cache });
         let fill = Fill::since(rt.env.now_ns());
         Ok(Arc::new(Runs {
             rt,
+            sched,
             generation_bytes: AtomicU64::new(options.generation_bytes),
             #[cfg(test)]
             segment_bytes_set: AtomicU64::new(0),
@@ -555,14 +559,14 @@ impl Runs {
                 if read > 0 {
                     // The governor's wait may be long, and a view is not held over one (D6).
                     cursor.let_go();
-                    self.rt.ask(Purpose::BUILD.class, read, Purpose::BUILD.required);
+                    self.sched.ask(Purpose::BUILD.class, read, Purpose::BUILD.required);
                 }
             }
         }
         // Of a pass too short to have been asked for.
         match pass.take_unasked() {
             0 => {}
-            read => self.rt.ask(Purpose::BUILD.class, read, Purpose::BUILD.required),
+            read => self.sched.ask(Purpose::BUILD.class, read, Purpose::BUILD.required),
         }
         Ok(None)
     }
@@ -587,7 +591,7 @@ impl Runs {
         let mut report = CheckReport::default();
         for run in &*self.view(index)?.runs {
             let loader = BlockLoader::sequential(
-                &self.rt,
+                &self.sched,
                 1 << 20,
                 Metric::RunBlockReadBytes,
                 Purpose::CHECK,
@@ -692,7 +696,7 @@ impl Runs {
 
     fn run_source(&self, run: &Arc<Run>, bounds: &Arc<Bounds>, pass: Option<&Arc<Pass>>) -> Source {
         let loader = match pass {
-            Some(pass) => BlockLoader::of_pass(&self.rt, pass),
+            Some(pass) => BlockLoader::of_pass(&self.sched, pass),
             None => BlockLoader::Cached(self.blocks.clone()),
         };
         Source::Run(RunIter::new(run.clone(), loader, bounds.clone()))

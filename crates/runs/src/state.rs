@@ -7,12 +7,12 @@
 //! `LiveFile::dead` names the runs that slices of the file no longer belong to, so that a
 //! checkpoint can say so.
 
+use crate::compaction::candidates::CompactionCandidates;
+use crate::compaction::picker::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
 use crate::compaction::{CompactionMode, Owing};
-use crate::compaction_candidates::CompactionCandidates;
-use crate::compaction_picker::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
-use crate::damage::DamagedFile;
-use crate::file::{Run, RunFile, RunPlace, RunSegment};
 use crate::memtable::Memtable;
+use crate::run::damage::DamagedFile;
+use crate::run::file::{Run, RunFile, RunPlace, RunSegment};
 use evenkeel_base::{Error, Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};

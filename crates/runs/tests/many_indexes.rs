@@ -10,6 +10,7 @@ use evenkeel_base::{
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::{Env, RealEnv, Runtime};
 use evenkeel_runs::{Direction, IndexSpec, KeyRange, ManifestLog, Runs, RunsOptions, entry_bytes};
+use evenkeel_sched::Scheduler;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -92,7 +93,8 @@ impl Bed {
         let dir = tempfile::tempdir().expect("a directory");
         let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())) as Arc<dyn Env>);
         let options = RunsOptions { generation_bytes: 256 << 20, cache_bytes: 1 << 20 };
-        let runs = Runs::create(rt.clone(), options, Arc::new(Commits)).expect("creates");
+        let runs =
+            Runs::create(Scheduler::new(rt.clone()), options, Arc::new(Commits)).expect("creates");
         let log = Arc::<Log>::default();
         log.end.store(1 << 30, Relaxed);
         runs.attach_log(log.clone());

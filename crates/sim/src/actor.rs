@@ -3,8 +3,7 @@
 //! nothing of it is there.
 
 use crate::kind::Kind;
-use crate::model::{Effects, Model, Own, Phase};
-use crate::schema::describe;
+use crate::model::{Effects, Model, Own, Phase, describe};
 use crate::values::{B, N, V, table_spec, whole};
 use crate::verify::{Trouble, check_table, key_of, modelled};
 use evenkeel::{

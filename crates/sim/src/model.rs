@@ -5,7 +5,7 @@
 //! Invariant: a commit is entered once, with a timestamp above all entered before it.
 
 use crate::values::Row;
-use evenkeel::Durability;
+use evenkeel::{Database, Durability};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row of a table: the tree it lies in (a new one after TRUNCATE) and its number.
@@ -343,4 +343,15 @@ impl Own {
             };
         }
     }
+}
+
+/// The table as the engine has it.
+pub fn describe(db: &Database, name: &str) -> Table {
+    let mut table = Table::default();
+    if let Ok(def) = db.definition(name) {
+        table.tree = u64::from(def.entry.tree.0);
+        table.indexes = def.indexes.iter().map(|i| i.name.clone()).collect();
+        table.columns = def.live_columns().iter().map(|c| (c.id, c.name.clone())).collect();
+    }
+    table
 }

@@ -3,8 +3,7 @@
 
 use crate::events::Events;
 use crate::expected::{METRIC_EVENTS, crash_name, crashed_in};
-use crate::model::{Model, Phase, Table};
-use crate::schema::describe;
+use crate::model::{Model, Phase, Table, describe};
 use crate::session::Session;
 use crate::values::{Sizes, table_spec};
 use crate::verify::{Trouble, check_at, check_recovered};

@@ -1,24 +1,13 @@
 //! Schema changes by a session: each names the table it works on, so that its outcome can be told
 //! after a crash in the midst of it.
 
-use crate::model::Table;
+use crate::model::{Table, describe};
 use crate::run::audit;
 use crate::session::{Session, Step};
 use crate::values::{INDEXES, added_column, index_spec, table_spec};
 use crate::world::World;
-use evenkeel::{Code, Database, Error, IndexSpec, Kind};
+use evenkeel::{Code, Error, IndexSpec, Kind};
 use std::time::Duration;
-
-/// The table as the engine has it.
-pub fn describe(db: &Database, name: &str) -> Table {
-    let mut table = Table::default();
-    if let Ok(def) = db.definition(name) {
-        table.tree = u64::from(def.entry.tree.0);
-        table.indexes = def.indexes.iter().map(|i| i.name.clone()).collect();
-        table.columns = def.live_columns().iter().map(|c| (c.id, c.name.clone())).collect();
-    }
-    table
-}
 
 /// A build that goes on; counts the crash that ends it.
 struct Building<'a>(&'a World);

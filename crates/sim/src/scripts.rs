@@ -10,24 +10,22 @@ mod add_index;
 mod below_sync;
 mod bodies;
 mod closing;
+mod common;
 mod seen;
 mod temporary;
 
 use crate::actor::{Actor, SMALL, open};
 use crate::model::Model;
 use crate::verify::check_recovered;
+use common::NUMBERED;
+pub use common::{T, rest};
 use evenkeel::{Database, Error, Geometry, Metric, Options, Result};
-use evenkeel_base::Cause;
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::sim::{CrashPolicy, SimOptions, Survivor, catch_crash};
-use evenkeel_io::{Event, SimDisk, SimEnv};
+use evenkeel_io::{SimDisk, SimEnv};
 use seen::Seen;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// The table of the scripts.
-pub const T: &str = "num0";
-const NUMBERED: &str = "heap0";
 /// Moments at which a process is killed.
 const KILLS: u64 = 48;
 
@@ -59,12 +57,6 @@ pub type Body = Box<dyn Fn(&SimEnv, &mut Actor<'_>) -> Result<()> + Send + Sync>
 
 /// Work before a crash, of a session and of one that stays open, beside so many rows.
 type Cut = fn(&SimEnv, &mut Actor<'_>, &mut Actor<'_>, i64) -> Result<()>;
-
-/// Lets simulated time pass.
-pub fn rest(sim: &SimEnv, ms: u64) {
-    let never = Arc::new(Event::new());
-    sim.env().wait(&never, never.now(), Some(Duration::from_millis(ms)), Cause::Idle);
-}
 
 /// What ends the life before a script.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 //! the commits whose fate a crash left open are there.
 
 use crate::kind::Kind;
-use crate::model::{Key, Model};
+use crate::model::{Key, Model, describe};
 use crate::read::{How, InOrder, difference, entries_differ, entries_of, read_index, read_table};
 use crate::values::{N, Row, U, UNIQUE, V, index_parts};
 use evenkeel::{Access, Code, Database, Direction, Error, Isolation, Range, TableDef, Txn};
@@ -165,7 +165,7 @@ fn check_schema(db: &Database, model: &mut Model) -> Result<(), Trouble> {
         }
     }
     for (name, table) in &mut model.tables {
-        let found = crate::schema::describe(db, name);
+        let found = describe(db, name);
         table.is_busy = false;
         if !table.in_doubt && found != *table {
             let what = format!("table {name}: found {found:?}, expected {table:?}");

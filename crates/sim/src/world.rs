@@ -3,7 +3,7 @@
 
 use crate::events::Events;
 use crate::kind::NAMES;
-use crate::model::{Model, Table};
+use crate::model::{Model, Table, describe};
 use crate::values::Sizes;
 use evenkeel::{Database, Error, Kind};
 use evenkeel_base::{Cause, sync::Mutex};
@@ -154,7 +154,7 @@ impl World {
 
     /// Nothing came of it.
     pub fn end_change(&self, name: &str) {
-        let found = crate::schema::describe(&self.db, name);
+        let found = describe(&self.db, name);
         let mut model = self.model.lock();
         let table = model.tables.entry(name.to_string()).or_default();
         let in_doubt = table.was_in_doubt;

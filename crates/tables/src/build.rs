@@ -23,8 +23,9 @@ use crate::table::{SchemaWait, Table, TableState};
 use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, Snapshot, TreeId, TxnId, UndoNo};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::record::cell_flags;
-use evenkeel_io::{BuildBudget, EventGuard};
+use evenkeel_io::EventGuard;
 use evenkeel_log::Durability;
+use evenkeel_sched::BuildBudget;
 use evenkeel_tree::LeafRow;
 use evenkeel_txn::Txns;
 use std::borrow::Cow;
@@ -274,7 +275,7 @@ impl Store {
         progress: &BuildProgress,
         failed: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let _building = self.rt.building(progress.stop());
+        let _building = self.sched.building(progress.stop());
         let unique = state.layout.indexes.iter().filter(|i| added.contains(&i.id) && i.unique);
         progress.begin(BuildPhase::Checking, self.rt.env.now_ns());
         let rows = state.tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
@@ -283,13 +284,13 @@ impl Store {
             let guard = self.txns.snapshot();
             let has_null = |key: &[u8]| index.has_null(key).unwrap_or(false);
             let snapshot = guard.committed();
-            self.rt.begin_build_work();
+            self.sched.begin_build_work();
             let bytes = self.runs.stats(index.id).run_bytes;
             let budget = BuildBudget::for_entries(rows, bytes);
             let check = |entries: u64| {
                 progress.add_checked(entries, self.rt.env.now_ns());
                 self.rt.step();
-                self.rt.give_way_to_users(1, &budget);
+                self.sched.give_way_to_users(1, &budget);
                 progress.check()
             };
             let found = self.runs.find_duplicate(index.id, snapshot, &has_null, &check)?;

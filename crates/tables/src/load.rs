@@ -51,7 +51,7 @@ impl Store {
         progress: &BuildProgress,
     ) -> Result<u64> {
         // Its own waits are no reason to hold the build of its indexes back.
-        let _building = self.rt.building(progress.stop());
+        let _building = self.sched.building(progress.stop());
         let old = table.state();
         self.check_empty(&old)?;
         let new = self.successor(&old)?;

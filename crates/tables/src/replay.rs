@@ -134,7 +134,8 @@ mod tests {
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         let txns = Txns::create(rt.clone(), TxnOptions::default());
         let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };
-        let runs = Runs::create(rt, options, txns.clone()).expect("runs");
+        let runs =
+            Runs::create(evenkeel_sched::Scheduler::new(rt), options, txns.clone()).expect("runs");
         runs.apply_manifest(&encode_manifest(&[ManifestOp::Flushed(Generation(5))])).expect("ops");
         let (committed, other) = (TxnId(70), TxnId(71));
         let (mut ids, mut commit) = (CommittedIds::default(), Vec::new());

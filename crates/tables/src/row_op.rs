@@ -11,13 +11,11 @@ use evenkeel_base::{CommitTable, TreeId};
 use evenkeel_base::{Generation, IndexId, Lsn, Result, Stamp, TxnId, TxnState};
 use evenkeel_format::overflow::ChainEdit;
 use evenkeel_format::record::{
-    Before, Entry, RecordKind, RowKind, RowLogical, cell_flags, encode_revert,
+    Before, Entry, EntryList, RecordKind, RowKind, RowLogical, cell_flags, encode_revert,
 };
-use evenkeel_format::{put_bytes, put_varint};
 use evenkeel_runs::{GenPin, MemReserved, Runs, entry_bytes};
 use evenkeel_tree::{LeafDecision, LeafOp, LeafRow};
 use evenkeel_txn::{LockSpace, TxnRef, Txns};
-use std::ops::Range;
 
 /// Why a row operation stopped under the latch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,59 +41,38 @@ pub(crate) enum WriteStop {
     Conflict(TxnId),
 }
 
-/// Index entries of one row operation, encoded once: as the record holds them.
+/// Index entries of one row operation, with the memory that they will take.
 #[derive(Default)]
 pub(crate) struct Entries {
-    bytes: Vec<u8>,
-    items: Vec<Item>,
+    list: EntryList,
     memory: usize,
-}
-
-struct Item {
-    index: IndexId,
-    op: u8,
-    key: Range<usize>,
-    value: Range<usize>,
 }
 
 impl Entries {
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.items.clear();
+        self.list.clear();
         self.memory = 0;
     }
 
     /// Adds an entry; `value` is what it keeps beside its key.
     pub fn push(&mut self, index: IndexId, op: u8, key: &[u8], value: &[u8], pk_len: usize) {
-        let (key_len, value_len) = (key.len(), value.len());
-        put_varint(&mut self.bytes, u64::from(index.0));
-        self.bytes.push(op);
-        put_bytes(&mut self.bytes, key);
-        let key = self.bytes.len() - key_len..self.bytes.len();
-        put_bytes(&mut self.bytes, value);
-        let value = self.bytes.len() - value_len..self.bytes.len();
-        self.items.push(Item { index, op, key, value });
-        self.memory += entry_bytes(key_len, pk_len, value_len);
-    }
-
-    fn entry(&self, item: &Item) -> Entry<'_> {
-        let key = &self.bytes[item.key.clone()];
-        Entry { index: item.index, op: item.op, key, value: &self.bytes[item.value.clone()] }
+        self.list.push(Entry { index, op, key, value });
+        self.memory += entry_bytes(key.len(), pk_len, value.len());
     }
 
     /// The entries.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.items.iter().map(|item| self.entry(item))
+        self.list.iter()
     }
 
     /// Memory that the list holds.
     pub fn capacity_bytes(&self) -> usize {
-        self.bytes.capacity() + self.items.capacity() * size_of::<Item>()
+        self.list.capacity_bytes()
     }
 
     /// Bytes they take in the record.
     pub fn log_bytes(&self) -> usize {
-        self.bytes.len() + 4
+        self.list.encoded_len() + EntryList::COUNT_BYTES_MAX
     }
 
     /// Bytes they take in the memtable.
@@ -248,11 +225,7 @@ impl LeafOp for RowOp<'_> {
         let mut edits = Vec::new();
         self.edits.iter().for_each(|edit| edit.encode(&mut edits));
         RowLogical { table, generation, kind, before, chains: &edits, entries: Vec::new() }
-            .encode(self.row, self.logical);
-        // In place of "no entries", the last byte, the entries as they were encoded when made.
-        self.logical.pop();
-        put_varint(self.logical, self.entries.items.len() as u64);
-        self.logical.extend_from_slice(&self.entries.bytes);
+            .encode_with(&self.entries.list, self.row, self.logical);
         self.logical
     }
 

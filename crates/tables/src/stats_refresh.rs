@@ -14,7 +14,7 @@ use crate::transaction::{Access, Isolation};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, Result};
-use evenkeel_io::Class;
+use evenkeel_sched::Class;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -188,7 +188,7 @@ impl Store {
         // Holds neither latch nor snapshot.
         match self.pages.take_asked_bytes() {
             0 => {}
-            bytes => self.rt.ask(Class::Ddl, bytes, false),
+            bytes => self.sched.ask(Class::Ddl, bytes, false),
         }
         match done {
             Ok(Some(drawing)) => {

@@ -29,6 +29,7 @@ use evenkeel_io::{EventLatch, Runtime};
 use evenkeel_log::{Durability, Log, Share};
 use evenkeel_pages::Pages;
 use evenkeel_runs::Runs;
+use evenkeel_sched::Scheduler;
 use evenkeel_tree::{Tree, Trees};
 use evenkeel_txn::{Phase, RollbackRow, TxnRef, Txns};
 use std::borrow::Cow;
@@ -40,8 +41,8 @@ use std::time::Duration;
 /// The layers of one database.
 #[derive(Clone)]
 pub struct StoreParts {
-    /// Shared by all.
-    pub rt: Arc<Runtime>,
+    /// Schedules background work; it has the runtime that all share.
+    pub sched: Arc<Scheduler>,
     /// The log.
     pub log: Arc<Log>,
     /// The page space.
@@ -90,6 +91,7 @@ type PreparedUse = (u64, Vec<Arc<Table>>);
 /// All tables of one database.
 pub struct Store {
     pub(crate) rt: Arc<Runtime>,
+    pub(crate) sched: Arc<Scheduler>,
     pub(crate) log: Arc<Log>,
     pub(crate) pages: Arc<Pages>,
     pub(crate) runs: Arc<Runs>,
@@ -169,10 +171,11 @@ impl Store {
         let catalog = Catalog::new(tree.clone(), parts.pages.page_size())?;
         let open_trees = OpenTrees::default();
         open_trees.insert(tree);
-        let StoreParts { rt, log, pages, runs, txns, chains } = parts;
+        let StoreParts { sched, log, pages, runs, txns, chains } = parts;
         let (names, next_user) = (EventLatch::default(), AtomicU64::new(1));
         Ok(Arc::new(Store {
-            rt,
+            rt: sched.runtime().clone(),
+            sched,
             log,
             pages,
             runs,
@@ -434,8 +437,8 @@ fn nanos(time: Duration) -> u64 {
 }
 
 fn trees(parts: &StoreParts, options: &StoreOptions) -> Arc<Trees> {
-    let StoreParts { rt, log, pages, txns, .. } = parts.clone();
-    let trees = Trees::new(rt, pages, log, txns);
+    let StoreParts { sched, log, pages, txns, .. } = parts.clone();
+    let trees = Trees::new(sched.runtime().clone(), pages, log, txns);
     options.logged_value_bytes.inspect(|bytes| trees.set_logged_value_bytes(*bytes));
     trees
 }

@@ -13,7 +13,7 @@ use std::process::Command;
 /// and compare.
 const ELSEWHERE: &[(Code, &str, &str)] = &[
     (Code::Forked, "capi/tests/fork.rs", "a_forked_child_is_refused_and_its_parent_goes_on"),
-    (Code::SpaceLimit, "pages/src/space_tests.rs", "the_page_space_ends_at_its_limit"),
+    (Code::SpaceLimit, "pages/src/space/space_tests.rs", "the_page_space_ends_at_its_limit"),
     (Code::TxnTooLong, "txn/src/txns_tests.rs", "a_transaction_ends_at_its_last_operation"),
 ];
 

@@ -1,7 +1,7 @@
 //! Memory of locks: own ranges, limits, which keys become ranges and which do not.
 
 use crate::testing::*;
-use crate::*;
+use crate::{Deadline, Grant, KeyBounds, LockSpace, Mode, Policy, TxnOptions, TxnRef};
 use evenkeel_base::{Code, Result};
 use std::ops::Bound;
 

@@ -1,7 +1,7 @@
 //! The queue of a row: who is woken, in which order, who is told of whom, what a look costs.
 
 use crate::testing::*;
-use crate::*;
+use crate::{Deadline, Grant, KeyBounds, LockSpace, Mode, Policy, TxnRef, WaitWatch};
 use evenkeel_base::{Code, IndexId, Kind, Result, TreeId};
 use std::ops::Bound;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! Statements and savepoints revert eagerly, transactions in the background.
 
 use crate::testing::*;
-use crate::*;
+use crate::{Grant, LockSpace, Mode, Phase, Policy, RollbackRow, RolledBack, TxnOptions, TxnRef};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, Error, Result, Stamp, TxnState, UndoNo};
 use evenkeel_format::undo::UndoRecord;

@@ -1,6 +1,6 @@
 //! A transaction table over a real directory, and a table of rows in memory, for tests.
 
-use crate::*;
+use crate::{RollbackRow, TxnOptions, TxnRef, Txns};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, CommitTable, Lsn, Result, Snapshot, Stamp, TreeId, TxnState};
 use evenkeel_format::record::{

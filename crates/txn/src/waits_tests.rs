@@ -1,7 +1,7 @@
 //! Waits end with the other transaction, by deadlock, by time, by cancellation.
 
 use crate::testing::*;
-use crate::*;
+use crate::{Deadline, TxnRef};
 use evenkeel_base::{Code, Kind};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

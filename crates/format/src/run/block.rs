@@ -11,7 +11,7 @@
 //! length is that of the entry before. Equal keys stand newest first. An entry with neither
 //! timestamp nor stamp is visible to everyone.
 
-use super::{BLOCK_BYTES_MAX, ENTRY_BYTES_MAX};
+use super::limits::{BLOCK_BYTES_MAX, ENTRY_BYTES_MAX};
 use crate::head::{count_below, head_of};
 use crate::node::common_prefix;
 use crate::{Reader, put_bytes, put_varint, record::entry_op};

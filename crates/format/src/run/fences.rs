@@ -76,12 +76,12 @@ impl Fences {
         for _ in 0..count {
             let shared = r.varint()? as usize;
             let suffix = r.bytes()?;
-            if shared > last.len() || fences.keys.len() + shared > super::META_BYTES_MAX {
+            if shared > last.len() || fences.keys.len() + shared > super::limits::META_BYTES_MAX {
                 return Err(r.bad("shared prefix"));
             }
             let start = fences.keys.len();
             // Repeated sharing could blow up memory: bounded by the longest key a run may hold.
-            if shared + suffix.len() > super::ENTRY_BYTES_MAX {
+            if shared + suffix.len() > super::limits::ENTRY_BYTES_MAX {
                 return Err(r.bad("key length"));
             }
             fences.keys.extend_from_within(last.start..last.start + shared);

@@ -9,7 +9,7 @@
 //! ```
 //! Slices of one (index, run) in all files are the segments of that run.
 
-use super::{META_BYTES_MAX, RUN_VERSION};
+use super::limits::{META_BYTES_MAX, RUN_VERSION};
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Lsn, Result, TxnId, crc32c};
 

@@ -9,12 +9,13 @@ use super::setup::Setup;
 use evenkeel::{ColumnSpec, ColumnType, Database, IndexSpec, Metric, Options, TableSpec, Value};
 use evenkeel_base::{Lsn, Result, TreeId};
 use evenkeel_io::sim::SimOptions;
-use evenkeel_io::{Class, Governor, PriorityGovernor, Rng, SimDisk, SimEnv};
+use evenkeel_io::{Rng, SimDisk, SimEnv};
 use evenkeel_log::Limits;
 use evenkeel_pages::CLEANERS;
 use evenkeel_pages::dirty::{Dirty, Draining, Surroundings};
 use evenkeel_pages::pacer::Pacer;
 use evenkeel_pages::pacing::{self, Quota, TICK_NS};
+use evenkeel_sched::{Class, Governor, PriorityGovernor};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

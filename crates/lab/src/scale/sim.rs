@@ -11,13 +11,13 @@ use super::RowBytes;
 use super::experiment::Setup;
 use evenkeel_base::journal::Journal;
 use evenkeel_base::{Cause, WaitEvents};
-use evenkeel_io::{Class, Governor, PriorityGovernor};
 use evenkeel_runs::{CompactionTurn, FREES_NOTHING, GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER};
 use evenkeel_runs::{allowed_bytes, bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
 use evenkeel_runs::{
     compaction_rate, decide_compaction, enough_for_compactions, next_compaction, pace_ns, passes,
 };
 use evenkeel_runs::{owed_bytes, tightest};
+use evenkeel_sched::{Class, Governor, PriorityGovernor};
 use std::sync::Arc;
 
 pub(super) const SECOND: u64 = 1_000_000_000;

@@ -3,7 +3,7 @@
 
 use super::job::{CompactionJob, JobPart};
 use crate::Runs;
-use crate::file::{Run, RunFile, RunPlace, RunSegment};
+use crate::run::file::{Run, RunFile, RunPlace, RunSegment};
 use crate::state::{Edit, LiveFile};
 use evenkeel_base::{Cause, IndexId, Result, metrics::Metric};
 use evenkeel_format::run::{ManifestOp, SliceInfo};

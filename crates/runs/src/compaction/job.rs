@@ -3,14 +3,14 @@
 
 use super::trivial_move::{Keys, apart};
 use crate::Runs;
-use crate::admission::pays_bytes;
-use crate::build::CHECK_EVERY;
-use crate::compaction_picker::CompactionTurn;
-use crate::file::{Run, RunSegment};
-use crate::run_iter::{BlockLoader, Bounds, RunIter};
-use crate::source::{Direction, Merger, Source};
-use crate::version_filter::{Rules, VersionFilter};
-use crate::writer::{Purpose, RunWriter, SliceStart, Written};
+use crate::admission::throttle::pays_bytes;
+use crate::compaction::picker::CompactionTurn;
+use crate::compaction::version_filter::{Rules, VersionFilter};
+use crate::index_build::CHECK_EVERY;
+use crate::read::run_iter::{BlockLoader, Bounds, RunIter};
+use crate::read::source::{Direction, Merger, Source};
+use crate::run::file::{Run, RunSegment};
+use crate::run::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Error, IndexId, Result, metrics::Metric};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -263,7 +263,7 @@ impl Runs {
         let count = (BEAT_BYTES / 2 / average).clamp(1, BEAT_ENTRIES);
         for done in 0..count {
             if !job.purpose.required && done.is_multiple_of(u64::from(CHECK_EVERY)) {
-                self.rt.give_way();
+                self.sched.give_way();
             }
             if merger.top().is_none_or(|item| !job.chain.is_of(item.key))
                 && let Some(step) = self.between_keys(merger, job)?

@@ -3,8 +3,8 @@
 //! (`Runs::compaction_help_beat`) only have beats of those that ingest needs.
 
 use super::job::CompactionJob;
-use crate::compaction_picker::{CompactionTurn, bytes_per_run, next_compaction};
-use crate::throttle::owed_bytes;
+use crate::admission::throttle::owed_bytes;
+use crate::compaction::picker::{CompactionTurn, bytes_per_run, next_compaction};
 use evenkeel_base::IndexId;
 use std::collections::BTreeMap;
 

@@ -8,11 +8,11 @@
 
 use super::job::Order;
 use crate::Runs;
-use crate::admission::pays_bytes;
-use crate::file::{Run, RunFile, RunSegment};
+use crate::admission::throttle::pays_bytes;
+use crate::compaction::version_filter::VersionFilter;
+use crate::run::file::{Run, RunFile, RunSegment};
+use crate::run::writer::{Purpose, RunWriter, SliceStart, Written};
 use crate::state::Edit;
-use crate::version_filter::VersionFilter;
-use crate::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Code, Error, IndexId, Kind, Result, metrics::Metric};
 use evenkeel_io::IO_ALIGN;
 use std::collections::{BTreeMap, VecDeque};

@@ -7,6 +7,7 @@ use crate::{Direction, IndexSpec, KeyRange, Runs, RunsOptions, Unsorted, entry_b
 use evenkeel_base::{Beat, Cause, IndexId, Lsn, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::{MemEnv, Runtime};
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 
 /// What a transaction does with the row: each step makes it live or deletes it.
@@ -56,7 +57,7 @@ impl Machine {
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         let (commits, log) = (Arc::new(Commits::default()), Arc::new(TestLog::default()));
         let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };
-        let runs = Runs::create(rt, options, commits.clone()).expect("creates");
+        let runs = Runs::create(Scheduler::new(rt), options, commits.clone()).expect("creates");
         runs.attach_log(log.clone());
         runs.finish_restore().expect("starts");
         Machine { commits, log, runs, next: 0 }
@@ -223,7 +224,8 @@ fn histories_of_three_transactions() {
 fn a_build_does_not_wait_for_memory_that_nobody_gives() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
     let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };
-    let runs = Runs::create(rt.clone(), options, Arc::new(Commits::default())).expect("creates");
+    let runs = Runs::create(Scheduler::new(rt.clone()), options, Arc::new(Commits::default()))
+        .expect("creates");
     let waits = || rt.stalls.get(Cause::FreeFrame).count;
     let first = runs.lend(1 << 20);
     assert_eq!(waits(), 0, "it is there");

@@ -10,6 +10,7 @@ use evenkeel_base::{metrics::Metric, sync::Mutex};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::Runtime;
 use evenkeel_io::sim::{Explore, SimDisk, is_crash};
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -44,7 +45,7 @@ fn flush(runs: &Runs) -> Result<()> {
 
 fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
     notes.log.end.store(1000, Ordering::SeqCst);
-    let runs = Runs::create(rt, OPTIONS, notes.commits.clone())?;
+    let runs = Runs::create(Scheduler::new(rt), OPTIONS, notes.commits.clone())?;
     // Compactions of several pieces.
     runs.segment_bytes_set.store(8 << 10, Ordering::Relaxed);
     runs.attach_log(notes.log.clone());
@@ -101,7 +102,7 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
 }
 
 fn reopen(rt: Arc<Runtime>, notes: &Notes) -> Result<Arc<Runs>> {
-    let runs = Runs::create(rt, OPTIONS, notes.commits.clone())?;
+    let runs = Runs::create(Scheduler::new(rt), OPTIONS, notes.commits.clone())?;
     // The notes serve several survivors: what goes on after the crash is not noted.
     let log = TestLog::default();
     log.end.store(notes.log.end.load(Ordering::SeqCst).max(1000), Ordering::SeqCst);
@@ -164,7 +165,7 @@ fn every_crash_point_keeps_every_row() {
                 runs.check(IndexId(index)).unwrap_or_else(|e| panic!("{which}: {e}"));
             }
             let live: Vec<String> =
-                runs.state.read().files.keys().map(|n| crate::file::path(*n)).collect();
+                runs.state.read().files.keys().map(|n| crate::run::file::path(*n)).collect();
             runs.remove_doomed();
             let files: Vec<String> = sim.disk().paths();
             let runs_files: Vec<&String> = files.iter().filter(|p| p.ends_with(".run")).collect();

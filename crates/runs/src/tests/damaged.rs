@@ -1,7 +1,7 @@
 //! Files that lost their footer: which indexes they take with them, and how these end.
 
 use super::test_support::{Fixture, spec};
-use crate::damage::READ_TRIES;
+use crate::run::damage::READ_TRIES;
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, Error, IndexId, Lsn, Snapshot};

@@ -7,6 +7,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, IndexId, Lsn, Snapshot, Stamp, TxnId, TxnState};
 use evenkeel_format::record::Entry;
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
+use evenkeel_sched::Scheduler;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -286,7 +287,8 @@ fn of_runs_that_are_merged_meanwhile() {
     let (runs, armed) = (OnceLock::new(), AtomicBool::new(false));
     let commits = Arc::new(Merging { commits: bed.rig.commits.clone(), runs, armed });
     let rig = &mut bed.rig;
-    rig.runs = Runs::create(rig.rt.clone(), rig.options, commits.clone()).expect("creates");
+    rig.runs = Runs::create(Scheduler::new(rig.rt.clone()), rig.options, commits.clone())
+        .expect("creates");
     rig.runs.attach_log(rig.log.clone());
     rig.runs.finish_restore().expect("starts");
     let _ = commits.runs.set(Arc::downgrade(&rig.runs));

@@ -1,7 +1,7 @@
 //! G1: what was paid for bytes that are not written is given back.
 
 use super::test_support::{Fixture, spec, stamp};
-use crate::compaction_picker::RUNS_TRIGGER;
+use crate::compaction::picker::RUNS_TRIGGER;
 use crate::room_bytes;
 use evenkeel_base::{Beat, IndexId};
 use evenkeel_format::record::{Entry, entry_op};

@@ -4,8 +4,8 @@
 
 use super::test_support::{Fixture, Random, spec};
 use crate::admission::ADVANCE_PART;
-use crate::compaction_picker::{CompactionTurn, RUNS_HELP, RUNS_PACED, next_compaction, passes};
-use crate::compaction_picker::{
+use crate::compaction::picker::{CompactionTurn, RUNS_HELP, RUNS_PACED, next_compaction, passes};
+use crate::compaction::picker::{
     FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose,
 };
 use crate::{credit_bytes, owed_bytes, pace_ns, pays_bytes, room_bytes, tightest};

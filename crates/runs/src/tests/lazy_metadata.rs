@@ -48,7 +48,7 @@ impl Fixture {
 
     /// An error says which file and which index.
     fn names(&self, error: &Error, index: u32) {
-        assert_eq!(error.context("file"), Some(&crate::file::path(1)[..]), "{error}");
+        assert_eq!(error.context("file"), Some(&crate::run::file::path(1)[..]), "{error}");
         assert_eq!(error.context("index"), Some(&index.to_string()[..]), "{error}");
         assert_eq!(error.to_string().matches("index=").count(), 1, "{error}");
     }
@@ -184,7 +184,7 @@ fn its_footer_is_damaged() {
         let rig = filled();
         (3..=10).for_each(|index| rig.rows(index, 5));
         rig.flush();
-        let path = rig.dir.path().join(crate::file::path(1));
+        let path = rig.dir.path().join(crate::run::file::path(1));
         let mut bytes = std::fs::read(&path).expect("reads");
         let at = bytes.len() - Trailer::LEN + 16 + 8;
         let footer = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight")) as usize;
@@ -219,7 +219,7 @@ fn its_footer_cannot_be_read() {
         rig.flush();
         rig.rows(other, 10);
         rig.flush();
-        disk.inject(Fault::on(&crate::file::path(1), FaultKind::ReadError, When::From(1)));
+        disk.inject(Fault::on(&crate::run::file::path(1), FaultKind::ReadError, When::From(1)));
         let error = rig.refusal(1);
         assert_eq!(error.code(), Code::ReadFailed, "{error}");
         rig.names(&error, 1);
@@ -262,7 +262,7 @@ fn a_footer_is_read_again() {
         let rig = filled_on(Fixture::simulated(env, 4 << 20));
         (3..=10).for_each(|index| rig.rows(index, 5));
         rig.flush();
-        disk.inject(Fault::on(&crate::file::path(1), FaultKind::ReadError, When::Nth(1)));
+        disk.inject(Fault::on(&crate::run::file::path(1), FaultKind::ReadError, When::Nth(1)));
         rig.runs.compact_to_rest().expect("merges");
         assert_eq!(disk.faults_struck(), 1);
         (3..=10).for_each(|index| assert_eq!(rig.count(index), 10));

@@ -8,6 +8,7 @@ use evenkeel_base::{
 use evenkeel_base::{TxnId, TxnState, metrics::Metric};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::Event;
+use evenkeel_sched::Scheduler;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -212,7 +213,8 @@ fn a_unique_check_survives_a_flush_in_its_midst() {
     let aborted = TxnId(7);
     let (runs, armed) = (OnceLock::new(), AtomicBool::new(false));
     let commits = Arc::new(Leaving { commits: rig.commits.clone(), aborted, runs, armed });
-    rig.runs = Runs::create(rig.rt.clone(), rig.options, commits.clone()).expect("creates");
+    rig.runs = Runs::create(Scheduler::new(rig.rt.clone()), rig.options, commits.clone())
+        .expect("creates");
     rig.runs.attach_log(rig.log.clone());
     rig.runs.finish_restore().expect("starts");
     let _ = commits.runs.set(Arc::downgrade(&rig.runs));
@@ -426,10 +428,11 @@ fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
     };
     fill(1, 2);
     let (rt, over) = (rig.rt.clone(), Arc::new(Event::new()));
+    let sched = rig.runs.sched.clone();
     let (taken, end) = (Arc::new(Event::new()), over.clone());
     let told = taken.clone();
     let other = rig.rt.spawn("other", move || {
-        let _seat = rt.try_seat().expect("free");
+        let _seat = sched.try_seat().expect("free");
         told.notify();
         while end.now() == 0 {
             rt.wait(&end, 0, None, Cause::Idle);

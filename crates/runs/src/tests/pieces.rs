@@ -7,6 +7,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId, Lsn, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::{Entry, entry_op};
 use evenkeel_io::sim::SimEnv;
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -196,7 +197,8 @@ fn on_a_disk(rows: u64) -> (SimEnv, Arc<Runs>) {
     let sim = SimEnv::new(7);
     let (commits, log) = (Arc::<Commits>::default(), Arc::<TestLog>::default());
     let options = RunsOptions { generation_bytes: 8 << 20, cache_bytes: 1 << 20 };
-    let runs = Runs::create(sim.runtime(), options, commits.clone()).expect("creates");
+    let runs =
+        Runs::create(Scheduler::new(sim.runtime()), options, commits.clone()).expect("creates");
     runs.segment_bytes_set.store(64 << 10, Ordering::Relaxed);
     runs.attach_log(log.clone());
     runs.finish_restore().expect("starts");

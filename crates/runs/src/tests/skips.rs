@@ -1,7 +1,7 @@
 //! D4: where reads skip most is merged first. Counts of entries that readers pass over, by run.
 
 use super::test_support::{Fixture, spec};
-use crate::compaction_picker::Spare;
+use crate::compaction::picker::Spare;
 use crate::state::Edit;
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;

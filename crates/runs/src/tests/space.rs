@@ -2,13 +2,14 @@
 //! leaves.
 
 use super::test_support::{Commits, Random, TestLog, spec, stamp};
-use crate::compaction_picker::Spare;
+use crate::compaction::picker::Spare;
 use crate::{Direction, KeyRange, Runs, RunsOptions, entry_bytes};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId, Lsn, Snapshot, TxnId, TxnState};
 use evenkeel_format::record::Entry;
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use evenkeel_io::sim::SimEnv;
+use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +29,8 @@ impl Disk {
         let sim = SimEnv::new(7);
         let (commits, log) = (Arc::<Commits>::default(), Arc::<TestLog>::default());
         let options = RunsOptions { generation_bytes: 16 << 20, cache_bytes: 1 << 20 };
-        let runs = Runs::create(sim.runtime(), options, commits.clone()).expect("creates");
+        let runs =
+            Runs::create(Scheduler::new(sim.runtime()), options, commits.clone()).expect("creates");
         runs.segment_bytes_set.store(1 << 20, Ordering::Relaxed);
         runs.attach_log(log.clone());
         runs.finish_restore().expect("starts");

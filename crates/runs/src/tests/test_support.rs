@@ -7,6 +7,7 @@ use evenkeel_base::{
 };
 use evenkeel_format::record::Entry;
 use evenkeel_io::{Env, RealEnv, Runtime};
+use evenkeel_sched::Scheduler;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -118,7 +119,8 @@ impl Fixture {
         let rt = Runtime::new(env);
         let commits = Arc::new(Commits::default());
         let log = Arc::new(TestLog { end: AtomicU64::new(1000), ..TestLog::default() });
-        let runs = Runs::create(rt.clone(), options, commits.clone()).expect("creates");
+        let runs =
+            Runs::create(Scheduler::new(rt.clone()), options, commits.clone()).expect("creates");
         runs.attach_log(log.clone());
         runs.finish_restore().expect("starts");
         Fixture { dir, rt, commits, log, runs, options }
@@ -128,7 +130,8 @@ impl Fixture {
     pub(super) fn reopen(&mut self) {
         self.rt = Runtime::new(self.rt.env.clone());
         self.runs =
-            Runs::create(self.rt.clone(), self.options, self.commits.clone()).expect("opens");
+            Runs::create(Scheduler::new(self.rt.clone()), self.options, self.commits.clone())
+                .expect("opens");
         self.runs.attach_log(self.log.clone());
     }
 

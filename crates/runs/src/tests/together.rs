@@ -1,7 +1,7 @@
 //! D2: small indexes are merged together, whatever happens to one of them.
 
 use super::test_support::{Fixture, spec};
-use crate::compaction_picker::Spare;
+use crate::compaction::picker::Spare;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
@@ -104,7 +104,7 @@ fn a_damaged_run_is_left_alone() {
     let (path, position) = {
         let state = rig.runs.state.read();
         let segment = state.indexes[&IndexId(77)].runs[1].segments[0].clone();
-        (crate::file::path(segment.file.number), segment.info.position)
+        (crate::run::file::path(segment.file.number), segment.info.position)
     };
     let mode = OpenMode { write: true, ..OpenMode::READ };
     let file = rig.rt.env.open(&path, mode).expect("opens");

@@ -2,8 +2,8 @@
 //! pass, one unique, of so many runs that they are merged, while sessions commit and roll back what
 //! they changed before the build, during it and across its barriers.
 
+use super::common::{T, rest};
 use super::seen::Seen;
-use super::{T, rest};
 use crate::actor::Actor;
 use crate::values::{UNIQUE, index_spec};
 use evenkeel::{BuildPhase, BuildProgress, Code, Database, Error, IndexSpec, Result};

@@ -2,8 +2,8 @@
 //! a crash may lose them, each as a whole, the last ones first. What was synced stays, and what was
 //! written survives a kill of the process.
 
+use super::common::{T, rest};
 use super::seen::Seen;
-use super::{T, rest};
 use crate::actor::Actor;
 use crate::model::{Model, Phase};
 use crate::verify::{Trouble, check_recovered};

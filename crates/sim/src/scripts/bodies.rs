@@ -1,7 +1,7 @@
 //! What the scripts do. An error ends one, whatever it was; each says in the model what it was told
 //! is there, so that what is left can be compared at any moment.
 
-use super::{NUMBERED, T, rest};
+use super::common::{NUMBERED, T, rest};
 use crate::actor::Actor;
 use crate::verify::{Trouble, check_recovered};
 use evenkeel::{Access, Error, Isolation, Metric, Result, Txn};

@@ -1,9 +1,9 @@
 //! A close on a device so slow that it leaves pages to the next open, crashed at each of its
 //! changes, and the open that finds what it has left.
 
+use super::common::T;
 use super::seen::Seen;
-use super::{SMALL, T};
-use crate::actor::Actor;
+use crate::actor::{Actor, SMALL};
 use evenkeel::{Error, Geometry, Metric, Result};
 use evenkeel_io::SimEnv;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! transaction that also changes another table is there as a whole or not at all, and the next
 //! start drops the temporary tables that a crash leaves.
 
-use super::{T, rest};
+use super::common::{T, rest};
 use crate::actor::Actor;
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Error, IndexSpec, Isolation, Result, TableSpec, Txn,

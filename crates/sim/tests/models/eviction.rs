@@ -1,6 +1,6 @@
 //! (a) The latch of a frame and eviction: readers, a writer and the clock on one frame. The word is
-//! the engine's (`pages/src/latch.rs`), waiting is as in `pages/src/frames.rs`, eviction as in
-//! `pages/src/pool.rs`: whoever latches a frame for a page compares the page afterwards.
+//! the engine's (`pages/src/pool/latch.rs`), waiting is as in `pages/src/pool/frames.rs`, eviction
+//! as in `pages/src/pool.rs`: whoever latches a frame for a page compares the page afterwards.
 
 use crate::event::Event;
 use crate::page_latch::{Attempt, PageLatch};

@@ -1,7 +1,7 @@
 //! (c) Hand-over of memtable generations against a checkpoint (B3): operations that pin, take their
 //! position and insert; a flush that seals, waits for the pins, and puts a run in the place of the
 //! generation; a checkpoint, and a crash right behind it. Pins are the engine's
-//! (`runs/src/pins.rs`).
+//! (`runs/src/memtable/pins.rs`).
 
 use crate::event::Event;
 use crate::pins::Pins;

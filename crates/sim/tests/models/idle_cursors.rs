@@ -1,7 +1,7 @@
 //! (e) Views that idle cursors leave behind (D6), and flushes that take them away: two cursors with
 //! fewer slots than they need, and somebody who makes new versions. The slots are the engine's
-//! (`runs/src/idle_cursor_views.rs`); a version is made and its views are cleared as in
-//! `Runs::changed`, a cursor takes a view, parks and goes on as `runs/src/cursor.rs` does.
+//! (`runs/src/read/idle_cursor_views.rs`); a version is made and its views are cleared as in
+//! `Runs::changed`, a cursor takes a view, parks and goes on as `runs/src/read/cursor.rs` does.
 
 use crate::idle_cursor_views::IdleCursorViews;
 use crate::sync::Mutex;

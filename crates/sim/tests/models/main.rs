@@ -18,14 +18,14 @@ mod event;
 #[path = "../../../io/src/parking.rs"]
 mod parking;
 
-#[path = "../../../pages/src/latch.rs"]
+#[path = "../../../pages/src/pool/latch.rs"]
 #[allow(dead_code, reason = "as above")]
 mod page_latch;
 
-#[path = "../../../runs/src/idle_cursor_views.rs"]
+#[path = "../../../runs/src/read/idle_cursor_views.rs"]
 mod idle_cursor_views;
 
-#[path = "../../../runs/src/pins.rs"]
+#[path = "../../../runs/src/memtable/pins.rs"]
 #[allow(dead_code, reason = "as above")]
 mod pins;
 

@@ -79,13 +79,13 @@ impl BuildArena {
     }
 
     fn for_all(&self, wanted: usize, runs: usize) -> usize {
-        let Store { rt, runs: lender, pages, .. } = &*self.store;
+        let Store { sched, runs: lender, pages, .. } = &*self.store;
         // Frames that are free may be those that go: nothing says so once some have gone.
         let unused = if self.lent.is_empty() { pages.unused_bytes() } else { 0 };
         let at_hand = lender.lends_at_once() as usize + unused + self.lent_bytes();
         let may_be_many = || {
             let many = |id: &IndexId| lender.are_too_many(*id, RUNS_BESIDE_USERS);
-            rt.users_wait() && !self.indexes.iter().any(many)
+            sched.users_wait() && !self.indexes.iter().any(many)
         };
         size(wanted, runs, at_hand, may_be_many).min(self.most())
     }

@@ -22,8 +22,8 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Code, Error, IndexId, Result, TxnId};
 use evenkeel_format::record::cell_flags;
-use evenkeel_io::{BuildBudget, Class};
 use evenkeel_runs::{BuiltPart, CHECK_EVERY, RunPlan, Sorted, Unsorted};
+use evenkeel_sched::{BuildBudget, Class};
 use evenkeel_tree::{Direction, LeafRow};
 use std::cell::Cell;
 use std::ops::Bound;
@@ -112,7 +112,7 @@ pub(crate) fn build_runs(
     added: &[IndexId],
     progress: &BuildProgress,
 ) -> Result<()> {
-    let _building = store.rt.building(progress.stop());
+    let _building = store.sched.building(progress.stop());
     // All transactions from this one on know the indexes.
     let planted = fault_injection::is(fault_injection::Fault::RowsPassed);
     let came_from = if planted { TxnId::ZERO } else { store.txns.next_id() };
@@ -258,7 +258,7 @@ impl Scan {
     ) -> Result<()> {
         let (scan, work) = (self.clone(), Arc::new(work));
         let run = move || {
-            scan.store.rt.begin_build_work();
+            scan.store.sched.begin_build_work();
             if let Err(error) = work(&scan) {
                 scan.error.lock().get_or_insert(error);
                 scan.failed.store(true, Ordering::SeqCst);
@@ -269,7 +269,7 @@ impl Scan {
         for _ in 1..threads {
             let (run, scan) = (run.clone(), self.clone());
             let work = move || {
-                let _building = scan.store.rt.building(scan.progress.stop());
+                let _building = scan.store.sched.building(scan.progress.stop());
                 run();
             };
             match self.store.rt.spawn("ek-build", work) {
@@ -291,7 +291,7 @@ impl Scan {
 
     /// Gives way to others each 1 ms, unless the build is a small one.
     fn give_way(&self) {
-        self.store.rt.give_way_to_users(self.working.load(Ordering::Relaxed), &self.budget);
+        self.store.sched.give_way_to_users(self.working.load(Ordering::Relaxed), &self.budget);
     }
 
     /// Shall a thread go on; it gives way before.
@@ -541,10 +541,10 @@ impl<'s> Collector<'s> {
     /// Tells the governor what was read from storage, and waits as long as it says: pages that were
     /// in memory cost nothing. Holds neither latch nor snapshot.
     fn ask_for_reads(&self) {
-        let Store { rt, pages, .. } = &*self.scan.store;
+        let Store { sched, pages, .. } = &*self.scan.store;
         match pages.take_asked_bytes() {
             0 => {}
-            bytes => rt.ask_for_reads(Class::Ddl, bytes),
+            bytes => sched.ask_for_reads(Class::Ddl, bytes),
         }
     }
 

@@ -31,7 +31,12 @@ mod stats_refresh;
 mod temporary;
 mod together;
 
-use crate::*;
+use crate::{
+    Access, BuildPhase, BuildProgress, Chains, Collations, ColumnSpec, ColumnType, Direction,
+    Given, IndexSpec, Insertion, Isolation, LargeValue, Layout, LockWait, LockedScan, Locking,
+    Mode, PartSpec, Range, Row, RowPlan, SchemaWait, Store, StoreOptions, StoreParts, Table,
+    TableChange, TableSpec, TableTxn, Value, ValueRef, replay_entries, rules,
+};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Lsn, Result};
 use evenkeel_format::record::RecordKind;
@@ -39,6 +44,7 @@ use evenkeel_io::{Env, Event, MemEnv, Runtime, Task};
 use evenkeel_log::{Durability, Log, LogOptions, Replay, replay};
 use evenkeel_pages::{PageRedo, Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
+use evenkeel_sched::Scheduler;
 use evenkeel_tree::TreeRedo;
 use evenkeel_txn::{TxnOptions, Txns};
 use std::sync::Arc;
@@ -130,12 +136,12 @@ fn pages_options(sizes: Sizes) -> PagesOptions {
     }
 }
 
-fn parts(rt: &Arc<Runtime>, sizes: Sizes) -> (Arc<Runs>, Arc<Txns>) {
+fn parts(sched: &Arc<Scheduler>, sizes: Sizes) -> (Arc<Runs>, Arc<Txns>) {
     // So few that tests see both ways of reverting.
     let txn_options = TxnOptions { eager_rollback_rows: 20, ..TxnOptions::default() };
-    let txns = Txns::create(rt.clone(), txn_options);
+    let txns = Txns::create(sched.runtime().clone(), txn_options);
     let options = RunsOptions { generation_bytes: sizes.generation_bytes, cache_bytes: 1 << 20 };
-    (Runs::create(rt.clone(), options, txns.clone()).unwrap(), txns)
+    (Runs::create(sched.clone(), options, txns.clone()).unwrap(), txns)
 }
 
 fn store_options(sizes: Sizes) -> StoreOptions {
@@ -156,15 +162,16 @@ impl Db {
 
     pub fn create(env: Arc<dyn Env>, sizes: Sizes) -> Db {
         let rt = Runtime::new(env);
+        let sched = Scheduler::new(rt.clone());
         rt.env.create_dir("").unwrap();
         let log = Log::create(rt.clone(), log_options(sizes, 1), Lsn(0)).unwrap();
-        let pages = Pages::create(rt.clone(), pages_options(sizes)).unwrap();
-        let (runs, txns) = parts(&rt, sizes);
+        let pages = Pages::create(sched.clone(), pages_options(sizes)).unwrap();
+        let (runs, txns) = parts(&sched, sizes);
         pages.attach_log(log.clone()).unwrap();
         runs.attach_log(log.clone());
         txns.attach_log(log.clone());
         let chains = Arc::<Chains>::default();
-        let parts = StoreParts { rt, log, pages, runs, txns, chains };
+        let parts = StoreParts { sched, log, pages, runs, txns, chains };
         let stop = Arc::new(AtomicBool::new(false));
         let mut actors = Actors::new(&stop);
         actors.start(&parts);
@@ -177,8 +184,9 @@ impl Db {
     /// Opens after a crash or a stop: replays the whole log.
     pub fn open(env: Arc<dyn Env>, sizes: Sizes, catalog_root: evenkeel_base::PageNo) -> Db {
         let rt = Runtime::new(env);
-        let pages = Pages::open(rt.clone(), pages_options(sizes), Lsn(0)).unwrap();
-        let (runs, txns) = parts(&rt, sizes);
+        let sched = Scheduler::new(rt.clone());
+        let pages = Pages::open(sched.clone(), pages_options(sizes), Lsn(0)).unwrap();
+        let (runs, txns) = parts(&sched, sizes);
         txns.restore(&[]).unwrap();
         let mut redo = PageRedo::new(&pages, &TreeRedo);
         let from = Lsn(0);
@@ -192,12 +200,12 @@ impl Db {
         runs.attach_log(log.clone());
         txns.attach_log(log.clone());
         txns.finish_recovery().unwrap();
-        let parts = StoreParts { rt, log, pages, runs, txns, chains };
+        let parts = StoreParts { sched, log, pages, runs, txns, chains };
         let stop = Arc::new(AtomicBool::new(false));
         let mut actors = Actors::new(&stop);
         actors.start(&parts);
         let store = Store::open(parts.clone(), store_options(sizes), catalog_root).unwrap();
-        replay(&parts.rt, from, Some(end.end), &mut Entries(&parts.runs)).unwrap();
+        replay(parts.sched.runtime(), from, Some(end.end), &mut Entries(&parts.runs)).unwrap();
         parts.runs.finish_restore().unwrap();
         actors.start_store(&store);
         let Actors { events, tasks, reverts, cleans, .. } = actors;
@@ -269,7 +277,7 @@ impl Actors {
     }
 
     fn start(&mut self, parts: &StoreParts) {
-        let rt = &parts.rt;
+        let rt = parts.sched.runtime();
         let (p, l) = (parts.pages.clone(), parts.log.clone());
         self.drive(rt, "supply", p.free_frames_event(), move || p.free_frames_beat());
         let (p, cleans) = (parts.pages.clone(), self.cleans.clone());

@@ -11,7 +11,10 @@ mod figures;
 mod model;
 mod reclaim;
 
-use crate::*;
+use crate::{
+    Direction, LeafDecision, LeafOp, LeafRow, OverflowReader, OverflowWriter, Size, Tree, TreeRedo,
+    TreeReport, Trees, overflow,
+};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
@@ -21,6 +24,7 @@ use evenkeel_format::record::{RecordKind, cell_flags};
 use evenkeel_io::{Env, Event, Runtime, Task};
 use evenkeel_log::{Log, LogOptions, Replay, Share, replay};
 use evenkeel_pages::{PageRedo, Pages, PagesOptions};
+use evenkeel_sched::Scheduler;
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -97,14 +101,14 @@ impl Db {
         let rt = Runtime::new(env);
         rt.env.create_dir("").unwrap();
         let log = Log::create(rt.clone(), log_options(1, log_bytes), Lsn(0)).unwrap();
-        let pages = Pages::create(rt.clone(), pages_options(frames)).unwrap();
+        let pages = Pages::create(Scheduler::new(rt.clone()), pages_options(frames)).unwrap();
         Db::start(rt, log, pages)
     }
 
     /// Opens after a crash or a clean end: replays the whole log.
     pub fn open(env: Arc<dyn Env>, frames: usize) -> Db {
         let rt = Runtime::new(env);
-        let pages = Pages::open(rt.clone(), pages_options(frames), Lsn(0)).unwrap();
+        let pages = Pages::open(Scheduler::new(rt.clone()), pages_options(frames), Lsn(0)).unwrap();
         let mut redo = PageRedo::new(&pages, &TreeRedo);
         let from = Lsn(0);
         let end = replay(&rt, from, None, &mut Pass { redo: &mut redo, first: true }).unwrap();

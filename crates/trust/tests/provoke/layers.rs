@@ -20,6 +20,7 @@ use evenkeel_io::{MemEnv, Runtime};
 use evenkeel_log::{Log, Share};
 use evenkeel_pages::{Pages, PagesOptions, RedoApply as _};
 use evenkeel_runs::{KeyRange, Runs, RunsOptions};
+use evenkeel_sched::Scheduler;
 use evenkeel_tree::{LeafDecision, LeafOp, LeafRow, OverflowWriter, Tree, TreeRedo, Trees};
 use evenkeel_trust::faulty;
 use evenkeel_txn::{TxnOptions, Txns};
@@ -38,7 +39,7 @@ fn layers() -> Layers {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
     let (pool_bytes, log_bytes) = (1 << 20, 1 << 20);
     let options = PagesOptions { page_size: 4096, pool_bytes, doublewrite: true, log_bytes };
-    let pages = Pages::create(rt.clone(), options).expect("pages");
+    let pages = Pages::create(Scheduler::new(rt.clone()), options).expect("pages");
     let log = Log::create(rt.clone(), log_options(), Lsn(0)).expect("a log");
     pages.attach_log(log.clone()).expect("attached");
     while pages.free_frames_beat().expect("frames") == evenkeel_base::Beat::More {}
@@ -213,7 +214,8 @@ pub const ALL: &[Provocation] = &[
     (Code::IndexGone, &["index=9"], || {
         let layers = layers();
         let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };
-        let runs = Runs::create(layers.rt.clone(), options, layers.txns.clone()).expect("runs");
+        let runs = Runs::create(Scheduler::new(layers.rt.clone()), options, layers.txns.clone())
+            .expect("runs");
         let snapshot = layers.txns.snapshot().committed();
         let direction = evenkeel_runs::Direction::Forward;
         failed(runs.cursor(IndexId(9), KeyRange::all(), direction, snapshot).map(|_| ()))

@@ -13,6 +13,7 @@ use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
 use evenkeel_format::{limits, page, wal};
 use evenkeel_io::{Env, MemEnv, OpenMode, RealEnv, Runtime};
 use evenkeel_log::{Log, LogOptions, Share};
+use evenkeel_sched::Scheduler;
 use evenkeel_trust::faulty::{self, FaultyEnv, Op};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -463,7 +464,8 @@ pub const ALL: &[Provocation] = &[
             doublewrite: true,
             log_bytes: 1 << 20,
         };
-        let pages = evenkeel_pages::Pages::create(rt.clone(), options).expect("pages");
+        let pages =
+            evenkeel_pages::Pages::create(Scheduler::new(rt.clone()), options).expect("pages");
         pages.attach_log(Log::create(rt, log_options(), Lsn(0)).expect("a log")).expect("attached");
         failed(pages.read(PageNo(u64::MAX), evenkeel_pages::Access::Normal).map(|_| ()))
     }),

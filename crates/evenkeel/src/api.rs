@@ -1,0 +1,12 @@
+//! What users see: the database, transactions, tables and indexes, options, figures.
+
+pub(crate) mod database;
+pub(crate) mod index_ref;
+pub(crate) mod inspect;
+pub(crate) mod options;
+pub(crate) mod scan;
+pub(crate) mod settings;
+pub(crate) mod statistics;
+pub(crate) mod stats;
+mod transact;
+pub(crate) mod txn;

@@ -1,0 +1,721 @@
+//! The database as users see it.
+
+use crate::api::options::{Durability, Options};
+use crate::api::txn::{Txn, check_writable};
+use crate::background::checkpoint::Checkpoint;
+use crate::engine::Engine;
+use crate::open::recovery::RecoveryReport;
+use evenkeel_base::{Lsn, Result};
+use evenkeel_io::ThreadWatch;
+use evenkeel_tables::{
+    Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, SchemaWait, TableChange,
+    TableCopy, TableDef, TableSpec, Value, WaitWatch,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An open database. Cheap to clone; the last clone closes it.
+///
+/// One process owns a directory. All methods may be called from any thread.
+///
+/// A tour of changing what there is and looking at it, of a table of people with their towns:
+///
+/// ```
+#[doc = include_str!("people.md")]
+/// // While others read and write, and without rewriting a row:
+/// db.add_indexes("people", &[IndexSpec::new("by_both", &["town", "id"])])?;
+/// db.drop_index("people", "by_town")?;
+/// db.add_column("people", &ColumnSpec::new("age", ColumnType::Int32).nullable())?;
+/// db.drop_column("people", "age")?;
+///
+/// db.rename_table("people", "neighbours")?;
+/// assert_eq!(db.tables(), ["neighbours"]);
+/// let missing = db.definition("people").err().map(|error| (error.kind(), error.code()));
+/// assert_eq!(missing, Some((Kind::NotFound, Code::TableMissing)));
+///
+/// let report = db.check()?; // everything against everything
+/// assert_eq!((report.rows, report.entries), (3, 3));
+/// assert!(report.problems.is_empty());
+///
+/// let stats = db.stats();
+/// assert!(stats.get(Metric::Commits) > 0);
+/// for (name, unit, value) in &stats.metrics {
+///     println!("{name}: {value} {unit}");
+/// }
+///
+/// db.truncate("neighbours")?; // its definition and indexes stay
+/// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
+/// assert!(txn.table("neighbours")?.first()?.is_none());
+/// drop(txn);
+/// db.drop_table("neighbours")?;
+/// db.close()?;
+/// # Ok::<(), evenkeel::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Database {
+    /// Opens the database in a directory, which is created if it is missing or empty.
+    ///
+    /// # Errors
+    /// `DirectoryBusy`, `NotADatabase`, `DirectoryNotEmpty`, `NewerFormat`, damage found by
+    /// recovery, and those of the file system.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// Opens the database with options, here to read it without changing a byte, as others may at
+    /// the same time:
+    ///
+    /// ```
+    /// # use evenkeel::{Access, Code, Database, Isolation, Options};
+    /// # let directory = std::env::temp_dir().join(format!("read-only-{}", std::process::id()));
+    /// # Database::open(&directory)?.close()?;
+    /// let db = Database::open_with(&directory, Options { read_only: true, ..Options::new() })?;
+    /// let refused = db.begin(Isolation::ReadCommitted, Access::ReadWrite).err();
+    /// assert_eq!(refused.map(|error| error.code()), Some(Code::OpenedReadOnly));
+    /// # drop(db);
+    /// # std::fs::remove_dir_all(directory).expect("removes");
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `open`, and `OptionOutOfRange`, `PageSizeMismatch`.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        Ok(Database { engine: Engine::open(path.as_ref(), options)? })
+    }
+
+    /// Begins a transaction.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    /// let mut people = txn.table("people")?;
+    /// people.insert(&[Int(4), Text("Oslo")])?;
+    /// people.delete(&[Int(2)])?;
+    /// txn.commit()?; // dropping it instead rolls back
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `DatabaseClosed`; `OpenedReadOnly`; `WritesStopped` for one that writes.
+    pub fn begin(&self, isolation: Isolation, access: Access) -> Result<Txn> {
+        self.check_open()?;
+        if access == Access::ReadWrite {
+            check_writable(&self.engine)?;
+        }
+        let inner = self.engine.store.begin(isolation, access);
+        Ok(Txn::new(inner, self.engine.clone()))
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.engine.check_open()
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        self.check_open()?;
+        check_writable(&self.engine)
+    }
+
+    fn check_ddl(&self) -> Result<()> {
+        self.check_changeable()?;
+        self.engine.rt.health.check_writable()
+    }
+
+    /// Makes a table.
+    ///
+    /// # Errors
+    /// `TableExists`, and faults of the definition (each names the column or limit).
+    pub fn create_table(&self, name: &str, spec: &TableSpec) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.create_table(name, spec).map(|_| ())
+    }
+
+    /// Makes a table that nobody wants after a crash. Neither this nor a change of the table nor
+    /// dropping it waits for storage; a transaction that changes other tables too is as durable as
+    /// any. After a crash the table is there, or not, as whole as others are: the caller drops it
+    /// then. Under another name it is a table like others.
+    ///
+    /// # Errors
+    /// As `create_table`.
+    pub fn create_temporary_table(&self, name: &str, spec: &TableSpec) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.create_temporary_table(name, spec).map(|_| ())
+    }
+
+    /// Removes a table; its space goes back to the file system in the background.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_table(name)
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `drop_table`; `StatementCancelled`.
+    pub fn drop_table_with(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_table_with(name, wait)
+    }
+
+    /// Renames a table.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableExists`, `TableBusy`.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.rename_table(from, to)
+    }
+
+    /// The same with a wait of its own, for other schema changes of the table.
+    ///
+    /// # Errors
+    /// As `rename_table`; `StatementCancelled`.
+    pub fn rename_table_with(&self, from: &str, to: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.rename_table_with(from, to, wait)
+    }
+
+    /// Removes all rows of a table at once. A transaction with an older snapshot gets
+    /// `TableTooNew` when it reads the table without locks.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`.
+    pub fn truncate(&self, name: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.truncate_table(name)
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `truncate`; `StatementCancelled`.
+    pub fn truncate_with(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.truncate_table_with(name, wait)
+    }
+
+    /// The same, and the numbers of its auto-increment column begin at 1 again; a crash leaves both
+    /// or neither.
+    ///
+    /// # Errors
+    /// As `truncate_with`.
+    pub fn truncate_and_restart(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.truncate_and_restart(name, wait)
+    }
+
+    /// Says that the rows of a table were copied into it from another one, whose place it takes:
+    /// snapshots from now on may read it, a plain read at an older one fails with `TableTooNew`,
+    /// as of a table made or emptied since.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn readable_from_now(&self, name: &str) -> Result<()> {
+        self.engine.store.readable_from_now(name)
+    }
+
+    /// Lets every snapshot read a table however young it is, as of one that belongs to a session.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn readable_always(&self, name: &str) -> Result<()> {
+        self.engine.store.readable_always(name)
+    }
+
+    /// Fills an empty table with rows that come in ascending order of the primary key, and returns
+    /// how many: the fastest way to bring rows in. Leaves are built directly, full, and the indexes
+    /// of the table in one pass over them. All rows or, on an error, none; durable when this
+    /// returns. Transactions that use the table are waited for, others wait; one with an older
+    /// snapshot gets `TableTooNew`, as after `truncate`.
+    ///
+    /// ```
+    /// # use evenkeel::{ColumnSpec, ColumnType, Database, Options, TableSpec, Value};
+    /// # let db = Database::open_with("/load", Options::in_memory())?;
+    /// let spec = TableSpec::new()
+    ///     .column(ColumnSpec::new("id", ColumnType::Int64))
+    ///     .column(ColumnSpec::new("name", ColumnType::Text { max: 20 }))
+    ///     .primary_key(&["id"]);
+    /// db.create_table("people", &spec)?;
+    /// let rows = (0..1000i64).map(|id| [Value::Int(id), Value::from("somebody")]);
+    /// assert_eq!(db.load_table("people", rows)?, 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TreeNotEmpty`; `RowsNotSorted` naming the row; `DuplicateInBuild`; `RowTooLong` for a row
+    /// that does not fit a page: insert it; faults of the values; `TableMissing`, `TableBusy`.
+    pub fn load_table<R: AsRef<[Value]>>(
+        &self,
+        table: &str,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<u64> {
+        self.check_ddl()?;
+        self.engine.store.load_table(table, rows, &BuildProgress::default())
+    }
+
+    /// Begins to copy rows into an empty table that nobody else uses, as they come: in the order of
+    /// the primary key they are loaded as by `load_table`, in another they are sorted before; where
+    /// one does not fit a page, rows are inserted by transactions that end every few of them.
+    /// `TableCopy::finish` builds the indexes, and `progress` shows and cancels it; dropped before,
+    /// the copy leaves the table with a part of both. Duplicates are found at the end, or, if the
+    /// copy `leaves_out` such rows, as they come.
+    ///
+    /// ```
+    /// # use evenkeel::{BuildProgress, ColumnSpec, ColumnType, Database, Options, TableSpec};
+    /// # use evenkeel::ValueRef::{Int, Text};
+    /// # let db = Database::open_with("/copy", Options::in_memory())?;
+    /// let spec = TableSpec::new()
+    ///     .column(ColumnSpec::new("id", ColumnType::Int64))
+    ///     .column(ColumnSpec::new("name", ColumnType::Text { max: 20 }))
+    ///     .primary_key(&["id"]);
+    /// db.create_table("people", &spec)?;
+    /// let mut copy = db.copy_into("people", false, &BuildProgress::default())?;
+    /// copy.push(&[Int(1), Text("Ada")])?;
+    /// copy.push(&[Int(2), Text("Bo")])?;
+    /// copy.finish()?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TreeNotEmpty`, `TableMissing`; those of storage.
+    pub fn copy_into(
+        &self,
+        table: &str,
+        leaves_out: bool,
+        progress: &BuildProgress,
+    ) -> Result<TableCopy> {
+        self.check_ddl()?;
+        self.engine.store.copy_into(table, leaves_out, progress)
+    }
+
+    /// Adds indexes to a table in one pass over it, while others read and write.
+    ///
+    /// # Errors
+    /// `TableMissing`, `IndexExists`, `DuplicateInBuild`, `TableBusy`.
+    pub fn add_indexes(&self, table: &str, specs: &[IndexSpec]) -> Result<()> {
+        self.add_indexes_with(table, specs, &BuildProgress::default())
+    }
+
+    /// The same; `progress` shows how far it is and cancels it from another thread.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let progress = BuildProgress::default();
+    /// let shown = progress.clone(); // for a thread that looks at `share` and `time_left`
+    /// db.add_indexes_with("people", &[IndexSpec::new("by_both", &["town", "id"])], &progress)?;
+    /// assert_eq!((shown.phase(), shown.share()), (BuildPhase::Done, 1.0));
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `add_indexes`, and `BuildCancelled`; nothing is left behind then.
+    pub fn add_indexes_with(
+        &self,
+        table: &str,
+        specs: &[IndexSpec],
+        progress: &BuildProgress,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.add_indexes(table, specs, progress)
+    }
+
+    /// Adds indexes to several tables, each named once, as one: all become usable at once, or none.
+    /// Writers of all of them keep the indexes up from the beginning; the tables are read one after
+    /// the other.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let spec = TableSpec::new()
+    ///     .column(ColumnSpec::new("town", ColumnType::Text { max: 50 }))
+    ///     .primary_key(&["town"]);
+    /// db.create_table("towns", &spec)?;
+    /// let people = [IndexSpec::new("short", &["town"])];
+    /// let towns = [IndexSpec::new("t", &["town"])];
+    /// db.add_indexes_to(&[("people", &people), ("towns", &towns)], &BuildProgress::default())?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `add_indexes_with`; `DefinitionInvalid` if a table is named twice. Nothing is left behind
+    /// in any table then.
+    pub fn add_indexes_to(
+        &self,
+        tables: &[(&str, &[IndexSpec])],
+        progress: &BuildProgress,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.add_indexes_to(tables, progress)
+    }
+
+    /// Waits until a build is in another phase than `known`, not longer than `timeout`; the phase.
+    pub fn wait_build(
+        &self,
+        progress: &BuildProgress,
+        known: BuildPhase,
+        timeout: Duration,
+    ) -> BuildPhase {
+        self.engine.store.wait_build(progress, known, timeout)
+    }
+
+    /// Removes an index.
+    ///
+    /// # Errors
+    /// `TableMissing`, `IndexMissing`, `TableBusy`.
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_index(table, index)
+    }
+
+    /// Adds a column at the end, without rewriting rows.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnExists`, faults of the definition.
+    pub fn add_column(&self, table: &str, column: &ColumnSpec) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.add_column(table, column)
+    }
+
+    /// Removes a column, without rewriting rows. Transactions that use the table are waited for:
+    /// the positions of columns change.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, `TableBusy`, and if a key uses it.
+    pub fn drop_column(&self, table: &str, column: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.drop_column(table, column)
+    }
+
+    /// Renames a column.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`, `ColumnExists`.
+    pub fn rename_column(&self, table: &str, from: &str, to: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.rename_column(table, from, to)
+    }
+
+    /// Changes columns and indexes of a table, all or nothing, without rewriting rows.
+    ///
+    /// ```
+    /// # use evenkeel::{ColumnSpec, ColumnType, Database, Options, TableChange, TableSpec};
+    /// # let db = Database::open_with("/alter", Options::in_memory())?;
+    /// let spec = TableSpec::new()
+    ///     .column(ColumnSpec::new("id", ColumnType::Int64))
+    ///     .column(ColumnSpec::new("name", ColumnType::Bytes { max: 20 }).nullable())
+    ///     .primary_key(&["id"]);
+    /// db.create_table("people", &spec)?;
+    /// let change = TableChange {
+    ///     rename_columns: vec![("name".into(), "called".into())],
+    ///     widen_columns: vec![("called".into(), 100)],
+    ///     add_columns: vec![ColumnSpec::new("age", ColumnType::Int32).nullable()],
+    ///     ..TableChange::default()
+    /// };
+    /// db.alter_table("people", &change)?;
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
+    pub fn alter_table(&self, table: &str, change: &TableChange) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.alter_table(table, change)
+    }
+
+    /// The same with a wait of its own.
+    ///
+    /// # Errors
+    /// As `alter_table`; `StatementCancelled`.
+    pub fn alter_table_with(
+        &self,
+        table: &str,
+        change: &TableChange,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.alter_table_with(table, change, wait)
+    }
+
+    /// Changes several tables, each named once, as one: all of them or none, also after a crash.
+    ///
+    /// ```
+    #[doc = include_str!("people.md")]
+    /// let spec = TableSpec::new().column(ColumnSpec::new("town", ColumnType::Int64));
+    /// db.create_table("towns", &spec)?;
+    /// let rename_columns = vec![("town".into(), "place".into())];
+    /// let change = TableChange { rename_columns, mark: 7, ..TableChange::default() };
+    /// db.alter_tables(&[("people", &change), ("towns", &change)], &SchemaWait::default())?;
+    /// assert_eq!(db.table_info("towns")?.mark, 7);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `alter_table_with`; `DefinitionInvalid` if a table is named twice. No table is changed
+    /// then.
+    pub fn alter_tables(
+        &self,
+        changes: &[(&str, &TableChange)],
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.alter_tables(changes, wait)
+    }
+
+    /// Waits until no transaction uses a table, prepared ones included: those that begin meanwhile
+    /// wait, as for a change of the table. What a caller begins then on his own (a rule that all
+    /// rows from now on have to obey) no transaction of before is left to break.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`; `StatementCancelled`.
+    pub fn wait_unused(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.wait_unused(table, wait)
+    }
+
+    /// Waits until every transaction that may have changed a table by now has ended, prepared ones
+    /// included: a snapshot that is taken then has all that those have done, as long as others are
+    /// kept from writing by other means.
+    ///
+    /// # Errors
+    /// `TableMissing`, `TableBusy`; `StatementCancelled`.
+    pub fn wait_unchanged(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
+        self.check_open()?;
+        self.engine.store.wait_unchanged(table, wait)
+    }
+
+    /// True if these columns of bytes or text may grow to these lengths
+    /// (`TableChange::widen_columns`): those of a clustered primary key only as long as its longest
+    /// key fits a fifth of a page.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ColumnMissing`.
+    pub fn may_widen(&self, table: &str, columns: &[(String, u32)]) -> Result<bool> {
+        self.engine.store.may_widen(table, columns)
+    }
+
+    /// Forgets what the last change of a table was marked with (`TableChange::mark`), durably with
+    /// what is committed later.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn forget_mark(&self, table: &str) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.store.forget_mark(table)
+    }
+
+    /// Names of all tables, sorted.
+    pub fn tables(&self) -> Vec<String> {
+        self.engine.store.table_names()
+    }
+
+    /// The definition of a table.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn definition(&self, table: &str) -> Result<Arc<TableDef>> {
+        Ok(self.engine.store.table(table)?.layout().def.clone())
+    }
+
+    /// True if some key of a table cannot be made, since its collation is gone or has changed: the
+    /// table is to be copied (ALTER TABLE ... FORCE of MariaDB).
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn needs_rebuild(&self, table: &str) -> Result<bool> {
+        Ok(self.engine.store.table(table)?.layout().needs_rebuild())
+    }
+
+    /// Ids of prepared transactions, those found by recovery included.
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        self.engine.txns.prepared_xids()
+    }
+
+    /// The tables that a prepared transaction uses: of one found by recovery, those it has changed.
+    ///
+    /// # Errors
+    /// `XidUnknown`.
+    pub fn prepared_tables(&self, xid: &[u8]) -> Result<Vec<String>> {
+        self.engine.store.prepared_tables(xid)
+    }
+
+    /// Commits a prepared transaction.
+    ///
+    /// # Errors
+    /// `XidUnknown`; `DatabaseClosed`, `OpenedReadOnly`.
+    pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.check_changeable()?;
+        self.engine.store.commit_prepared(xid, self.engine.present.durability())
+    }
+
+    /// The ordered half of the same, as [`Txn::commit_ordered`]: its timestamp.
+    ///
+    /// # Errors
+    /// As `commit_prepared`.
+    pub fn commit_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
+        self.check_changeable()?;
+        self.engine.store.commit_prepared_ordered(xid)
+    }
+
+    /// Waits until the commit with this timestamp, and so every earlier one, is as durable as
+    /// `durability` says.
+    ///
+    /// # Errors
+    /// `WritesStopped`: whether it is committed shows at the next open.
+    pub fn wait_durable(&self, commit: Lsn, durability: Durability) -> Result<()> {
+        match commit {
+            Lsn::ZERO => Ok(()),
+            lsn => self.engine.log.wait_commit(lsn, durability),
+        }
+    }
+
+    /// Rolls a prepared transaction back, as durably as a commit.
+    ///
+    /// # Errors
+    /// As `commit_prepared`.
+    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.check_changeable()?;
+        self.engine.store.rollback_prepared(xid, self.engine.present.durability())
+    }
+
+    /// The same without the wait: what to give to [`Database::wait_durable`]. Before that a crash
+    /// brings the transaction back, prepared.
+    ///
+    /// # Errors
+    /// As `commit_prepared`.
+    pub fn rollback_prepared_ordered(&self, xid: &[u8]) -> Result<Lsn> {
+        self.check_changeable()?;
+        self.engine.store.rollback_prepared_ordered(xid)
+    }
+
+    /// Calls `watch` before every wait of a transaction for others. Once per database.
+    pub fn watch_waits(&self, watch: Box<dyn WaitWatch>) {
+        self.engine.txns.watch_waits(watch);
+    }
+
+    /// Calls `watch` around every wait of a user's thread within a call of the database. Once per
+    /// database.
+    pub fn watch_threads(&self, watch: Box<dyn ThreadWatch>) {
+        self.engine.rt.watch_threads(watch);
+    }
+
+    /// Reserves `wanted` auto-increment numbers of the series `offset`, `offset + increment`, ...
+    /// of a table, for a caller that fills in the column himself: the first.
+    ///
+    /// # Errors
+    /// `TableMissing`, `AutoIncrementExhausted`; `DatabaseClosed`, `OpenedReadOnly`.
+    pub fn reserve_numbers(
+        &self,
+        table: &str,
+        offset: u64,
+        increment: u64,
+        wanted: u64,
+    ) -> Result<u64> {
+        self.check_changeable()?;
+        let store = &self.engine.store;
+        store.reserve_numbers(&store.table(table)?, (offset, increment), wanted)
+    }
+
+    /// Moves the table's next number from `from` to `to`, for a caller that reckons a series of his
+    /// own: whether it was still `from`. One below `from` gives back what nobody was handed.
+    ///
+    /// # Errors
+    /// `TableMissing`; `DatabaseClosed`, `OpenedReadOnly`.
+    pub fn move_numbers(&self, table: &str, from: u64, to: u64) -> Result<bool> {
+        self.check_changeable()?;
+        let store = &self.engine.store;
+        store.move_numbers(&store.table(table)?, (from, to))
+    }
+
+    /// Numbers of the table go on above this one.
+    ///
+    /// # Errors
+    /// `TableMissing`; `DatabaseClosed`, `OpenedReadOnly`.
+    pub fn pass_number(&self, table: &str, number: u64) -> Result<()> {
+        self.check_changeable()?;
+        let store = &self.engine.store;
+        store.pass_number(&store.table(table)?, number)
+    }
+
+    /// The number that the table would hand out next.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn next_number(&self, table: &str) -> Result<u64> {
+        let table = self.engine.store.table(table)?;
+        Ok(self.engine.store.next_auto(&table))
+    }
+
+    /// Numbers of the table go on at this one, which may be lower than before.
+    ///
+    /// # Errors
+    /// `TableMissing`.
+    pub fn restart_numbers(&self, table: &str, next: u64) -> Result<()> {
+        self.check_ddl()?;
+        let store = &self.engine.store;
+        store.restart_numbers(&store.table(table)?, next)
+    }
+
+    /// What recovery did when the database was opened.
+    pub fn recovery(&self) -> RecoveryReport {
+        self.engine.recovery
+    }
+
+    /// Takes a checkpoint now: the log before it is not needed for recovery.
+    ///
+    /// # Errors
+    /// `WritesStopped`, `Full`.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.check_ddl()?;
+        self.engine.pages.flush_all()?;
+        self.engine.checkpointer.take(Checkpoint::Running)
+    }
+
+    /// Closes the database: writes what is dirty, for up to three seconds, and takes a last
+    /// checkpoint. The next open has to fill memtables again, and redoes the pages that were left.
+    /// Dropping the last clone does the same but can only log an error.
+    ///
+    /// # Errors
+    /// What stopped writes; nothing acknowledged is lost, the next open recovers.
+    pub fn close(self) -> Result<()> {
+        self.engine.close()
+    }
+
+    /// Changes a setting while the database is open; `docs/reference/settings.md` says which may
+    /// change (`online`) and in which unit. It holds until the database is closed.
+    ///
+    /// `memory_size` may grow and shrink: memory that is no longer allowed is given back in the
+    /// background. So may `log_size`: less is reached as checkpoints move, and until then writers
+    /// go on with half of what those free. `durability` is that of commits from now on,
+    /// `lock_wait_timeout` that of transactions that begin from now on.
+    ///
+    /// ```
+    /// # use evenkeel::{Database, Options};
+    /// # let db = Database::open_with("/set", Options::in_memory())?;
+    /// db.set("memory_size", 64 << 20)?;
+    /// db.set("durability", 2)?;
+    /// assert_eq!(db.setting("memory_size")?, 64 << 20);
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `SettingUnknown`, `SettingFixed` for one that may not change, `OptionOutOfRange`,
+    /// `DatabaseClosed`.
+    pub fn set(&self, name: &str, value: u64) -> Result<()> {
+        self.check_open()?;
+        self.engine.set(name, value)
+    }
+
+    /// The present value of a setting.
+    ///
+    /// # Errors
+    /// `SettingUnknown`.
+    pub fn setting(&self, name: &str) -> Result<u64> {
+        self.engine.setting(name)
+    }
+}

@@ -1,0 +1,295 @@
+//! The continuous fuzzy checkpoint (architecture 4.5, protocols B3, B4, C2). It writes no page: it
+//! finds the lowest log position that is still needed, records the run list and the undecided
+//! transactions in the log, and names that record in the superblock.
+//!
+//! ```text
+//! redo position <= min(oldest dirty page, low LSN of the oldest unflushed generation)
+//!               <= log end when the checkpoint began <= LSN of its record < durable
+//! ```
+//!
+//! Generations need more of the log than pages do, as a rule: where page redo begins is named too,
+//! so that recovery reads no page for changes that it has (`Superblock::page_redo`).
+
+use crate::open::superfile::SuperFile;
+use evenkeel_base::fault_injection::Fault;
+use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, metrics::Metric};
+use evenkeel_format::record::RecordKind;
+use evenkeel_format::superblock::{
+    CHECKPOINT_PART_BYTES, Superblock, encode_part_head, encode_sections,
+};
+use evenkeel_io::{EventLatch, Runtime};
+use evenkeel_log::{Log, Reserved, Share};
+use evenkeel_pages::{Pages, idle_flush::REST_PARTS};
+use evenkeel_runs::Runs;
+use evenkeel_tables::Chains;
+use evenkeel_txn::Txns;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Section of `Runs`.
+pub(crate) const SECTION_RUNS: u8 = 1;
+/// Section of `Txns`.
+pub(crate) const SECTION_TXNS: u8 = 2;
+/// Section of `Chains`.
+pub(crate) const SECTION_CHAINS: u8 = 3;
+/// Section of the lists of `Chains`; only if there are any: older builds do not know it.
+pub(crate) const SECTION_CHAIN_LISTS: u8 = 4;
+
+/// Superseded chains that a checkpoint lists one by one, in 32 bytes each, in a log of this
+/// capacity: 1/16 of what is written between two checkpoints at least.
+fn listed_chains(capacity: u64) -> usize {
+    (capacity / 8192).min(8192) as usize
+}
+
+/// A checkpoint that was recorded, for the superblock.
+pub(crate) struct Recorded {
+    pub redo: Lsn,
+    pub page_redo: Lsn,
+    /// LSN of the record.
+    pub checkpoint: Lsn,
+}
+
+/// Writes checkpoint records.
+pub(crate) struct Recorder {
+    pub rt: Arc<Runtime>,
+    pub log: Arc<Log>,
+    pub pages: Arc<Pages>,
+    pub runs: Arc<Runs>,
+    pub txns: Arc<Txns>,
+    pub chains: Arc<Chains>,
+    /// More superseded chains than these go to lists beside the log; `None`: as its size says.
+    pub listed_chains: Option<usize>,
+}
+
+impl Recorder {
+    /// Writes a checkpoint into the log, durable.
+    ///
+    /// # Errors
+    /// `Full` if there is no room even for system records, those of the log.
+    pub(crate) fn record(&self) -> Result<Recorded> {
+        // The log end comes first: whatever is dirtied or activated later starts at or after it.
+        let (redo, page_redo) = self.redo_now();
+        self.txns.checkpoint_undo(redo)?;
+        let listed = self.listed_chains.unwrap_or_else(|| listed_chains(self.log.capacity()));
+        let saved = self.chains.save_beyond(listed, &self.txns)?;
+        self.rt.metrics.add(Metric::OverflowChainsSaved, saved);
+        let mut sections = vec![
+            (SECTION_RUNS, self.runs.snapshot_blob()),
+            (SECTION_TXNS, self.txns.checkpoint_blob()),
+            (SECTION_CHAINS, self.chains.checkpoint_blob()),
+            // Behind that of the transactions.
+            (SECTION_CHAIN_LISTS, self.chains.lists_blob()),
+        ];
+        sections.retain(|(id, bytes)| *id != SECTION_CHAIN_LISTS || !bytes.is_empty());
+        let (first, last) = self.append(&encode_sections(&sections))?;
+        self.log.wait_durable(last)?;
+        Ok(Recorded { redo: redo.min(first), page_redo: page_redo.min(first), checkpoint: first })
+    }
+
+    /// The lowest log position that pages or generations still need, and the lowest that pages do.
+    /// The first never goes back, though a page may enter late with a log end that was read before
+    /// the last checkpoint: its record is appended after that, so it lies behind what that
+    /// checkpoint found, and the log below may be recycled by now.
+    fn redo_now(&self) -> (Lsn, Lsn) {
+        let (mut end, dirty) = (self.log.end(), self.pages.oldest_dirty_lsn());
+        if evenkeel_base::fault_injection::is(Fault::LogEndReadLate) {
+            self.rt.step();
+            end = self.log.end();
+        }
+        let pages = dirty.map_or(end, |dirty| dirty.min(end));
+        let redo = self.runs.low_lsn().map_or(pages, |low| low.min(pages));
+        let redo = redo.max(self.log.checkpoint_lsn());
+        (redo, pages.max(redo))
+    }
+
+    /// Appends the parts; the LSNs of the first and the last. All their space is reserved before: a
+    /// checkpoint that does not fit takes none from the next one, which may.
+    fn append(&self, bytes: &[u8]) -> Result<(Lsn, Lsn)> {
+        let parts: Vec<&[u8]> = bytes.chunks(CHECKPOINT_PART_BYTES).collect();
+        let heads: Vec<_> = (0..parts.len()).map(|i| encode_part_head(i, parts.len())).collect();
+        let both = || heads.iter().zip(&parts);
+        let space =
+            both().map(|(head, part)| self.log.reserve(head.len() + part.len(), Share::Checkpoint));
+        let space: Vec<Reserved> = space.collect::<Result<_>>()?;
+        let mut range: Option<(Lsn, Lsn)> = None;
+        for ((head, part), mut reserved) in both().zip(space) {
+            let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[head, part]);
+            range = Some((range.map_or(lsn, |r| r.0), lsn));
+        }
+        range.ok_or_else(|| Error::internal("a checkpoint without parts"))
+    }
+}
+
+/// Which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checkpoint {
+    /// The database goes on.
+    Running,
+    /// Nothing is written after it. Clean: all pages are in place.
+    Last { clean: bool },
+}
+
+/// Takes checkpoints, one at a time: for the thread that calls `beat`, for users who ask for one,
+/// for whoever closes the database.
+pub(crate) struct Checkpointer {
+    recorder: Recorder,
+    superfile: SuperFile,
+    /// Held by who is taking one.
+    turn: EventLatch,
+    /// The last one was taken: one behind it would say that the database is open.
+    is_closed: AtomicBool,
+    /// Log end at the last checkpoint, so that an idle database takes none.
+    last_end: AtomicU64,
+}
+
+impl Checkpointer {
+    pub(crate) fn new(recorder: Recorder, superfile: SuperFile) -> Checkpointer {
+        let last_end = AtomicU64::new(recorder.log.end().0);
+        let is_closed = AtomicBool::new(false);
+        Checkpointer { recorder, superfile, turn: EventLatch::default(), is_closed, last_end }
+    }
+
+    /// The present superblock.
+    pub(crate) fn superblock(&self) -> Superblock {
+        self.superfile.get()
+    }
+
+    /// What is wrong with the superblock file now. Nobody writes it meanwhile.
+    ///
+    /// # Errors
+    /// Those of the environment.
+    pub(crate) fn superblock_problems(&self) -> Result<Vec<String>> {
+        let _turn = self.turn.lock(&self.recorder.rt, Cause::LogSync);
+        self.superfile.problems()
+    }
+
+    /// Sets to work who holds the checkpoint up, then takes one if the log has grown by 1/16 of its
+    /// capacity since the last one, if one would free as much (after recovery the log may be full,
+    /// so that nothing makes it grow), or an eighth of that while nobody writes, or if it is what
+    /// operations that wait for log space need.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub(crate) fn beat(&self) -> Result<Beat> {
+        let Recorder { log, .. } = &self.recorder;
+        self.press();
+        let is_quiet = self.rest();
+        let step = log.capacity() / 16;
+        let (end, last) = (log.end(), Lsn(self.last_end.load(Ordering::Relaxed)));
+        let (redo, _) = self.recorder.redo_now();
+        let freed = redo.0.saturating_sub(log.checkpoint_lsn().0);
+        let is_needed = freed > 0 && log.needed().is_some_and(|needed| redo >= needed);
+        let worth = if is_quiet { log.capacity() / REST_PARTS } else { step };
+        if end.0 >= last.0 + step || (log.age() >= worth && freed >= worth) || is_needed {
+            self.take(Checkpoint::Running)?;
+        }
+        log.wake_at(Lsn(self.last_end.load(Ordering::Relaxed) + step));
+        Ok(Beat::Idle)
+    }
+
+    /// True while nobody writes (RFC 33): the cleaner writes the pages that are dirty, and tells of
+    /// each bucket that is empty; an active generation that holds much of the log is handed over.
+    fn rest(&self) -> bool {
+        let Recorder { log, pages, runs, .. } = &self.recorder;
+        let Some(end) = pages.quiet_at() else { return false };
+        runs.hand_over_at_rest(Lsn(end.0.saturating_sub(log.capacity() / REST_PARTS)));
+        true
+    }
+
+    /// Whoever holds the checkpoint below the position it should have reached goes to work: the
+    /// active generation is handed over, the cleaner looks at its oldest pages. Each reports with
+    /// the event of this thread when it has come further, so an operation that waits for log space
+    /// has always somebody who works for it, or is itself the one that others wait for. (Undo of
+    /// open transactions is saved by the checkpoint, duties to free chains are listed in it
+    /// or saved as well: neither holds it up.)
+    fn press(&self) {
+        let Recorder { log, pages, runs, .. } = &self.recorder;
+        runs.hand_over_old();
+        if let Some(needed) = log.needed() {
+            runs.hand_over_below(needed);
+        }
+        pages.press();
+    }
+
+    /// Takes a checkpoint now; the last one leaves the database closed.
+    ///
+    /// # Errors
+    /// `WritesStopped`; `DatabaseClosed`; `Full`; those of the log and the superblock.
+    pub(crate) fn take(&self, what: Checkpoint) -> Result<()> {
+        // Two at a time would write one slot of the superblock: the one whose bytes stay there may
+        // need log that the other has let go.
+        let Recorder { rt, log, .. } = &self.recorder;
+        let _turn = self.turn.lock(rt, Cause::LogSync);
+        rt.health.check_writable()?;
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::new(Code::DatabaseClosed));
+        }
+        let Recorded { redo, page_redo, checkpoint } = self.recorder.record()?;
+        self.superfile.update(rt, |s| {
+            s.checkpoint = checkpoint;
+            s.redo = redo;
+            s.page_redo = page_redo;
+            s.clean = what == Checkpoint::Last { clean: true };
+        })?;
+        self.is_closed.store(what != Checkpoint::Running, Ordering::Relaxed);
+        log.set_checkpoint(redo)?;
+        self.last_end.store(log.end().0, Ordering::Relaxed);
+        rt.metrics.add(Metric::Checkpoints, 1);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Access, ColumnSpec, ColumnType, Database, Geometry, Isolation, Options, TableSpec, ValueRef,
+    };
+    use evenkeel_io::SimEnv;
+
+    /// A table to which one session writes while the other records checkpoints; how many met a page
+    /// that was dirty already when the record was there.
+    fn met(seed: u64) -> usize {
+        let sim = SimEnv::new(seed);
+        let geometry = Geometry { pool_bytes: Some(1 << 20), ..Geometry::default() };
+        let options = Options::new().env(sim.env()).geometry(geometry);
+        let db = Database::open_with("db", options).expect("opens");
+        let id = ColumnSpec::new("id", ColumnType::Int64);
+        let table = TableSpec::new().column(id).primary_key(&["id"]);
+        db.create_table("t", &table).expect("makes");
+        let met = Arc::new(AtomicU64::new(0));
+        let (writes, records, count) = (db.clone(), db.clone(), met.clone());
+        let rt = sim.runtime();
+        let write = move || {
+            for id in 0..200 {
+                let mut txn =
+                    writes.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+                txn.table("t").expect("there").insert(&[ValueRef::Int(id)]).expect("inserts");
+                txn.commit().expect("commits");
+                rt.step();
+            }
+        };
+        let record = move || {
+            let engine = &records.engine;
+            for _ in 0..40 {
+                engine.pages.flush_all().expect("writes pages");
+                let recorded = engine.checkpointer.recorder.record().expect("records");
+                if let Some(dirty) = engine.pages.oldest_dirty_lsn() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    let from = recorded.page_redo;
+                    assert!(dirty >= from, "seed {seed}: dirty since {dirty}, redo from {from}");
+                }
+            }
+        };
+        sim.run(vec![Box::new(write), Box::new(record)]);
+        sim.stop();
+        met.load(Ordering::Relaxed) as usize
+    }
+
+    /// B4: what was dirtied while a checkpoint was recorded is redone from where it was dirtied.
+    #[test]
+    fn no_dirty_page_is_older_than_where_page_redo_begins() {
+        let met: usize = (1..=40).map(met).sum();
+        assert!(met > 40, "{met}");
+    }
+}

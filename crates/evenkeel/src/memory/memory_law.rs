@@ -1,0 +1,206 @@
+//! The law of lending (protocol G3): page frames, run blocks and memtables lend each other memory,
+//! to whom a little more of it saves most reads. Pure: what was seen goes in, the next division
+//! comes out; [`crate::memory::memory_arbiter`] brings it about.
+//!
+//! Why: a table without secondary indexes uses no run blocks, a table that only its indexes are
+//! read of few frames, and a database that is only read no memtables. Fixed shares left such memory
+//! idle. What each side misses now and had a short time ago (`sched::GhostCache`) is what more
+//! memory would save it (ARC: Megiddo and Modha 2003). And what run blocks do not use at all,
+//! frames take before a page leaves: nothing needs to be missed for that, so a load larger than the share
+//! of frames is in memory for its first readers. It is on call: who writes runs has it back for
+//! their blocks as soon as there is no room for them, unless frames were missed meanwhile. Blocks
+//! take nothing from frames so: a pool that shrinks lets go of pages in use, too.
+//!
+//! Invariants: parts never add up to more than `total`; nobody falls below its least; memtables
+//! are whole again as soon as one fills, and builds have what is lent to them: both are required
+//! work (G2), the rest is only faster or slower.
+
+/// A side asks for memory when it missed one in so many of the pages that a step holds.
+pub(crate) const NAMES_PER_WAKE: u64 = 4;
+/// One side takes from the other if it saves so many times as many reads.
+const RATIO: u64 = 2;
+/// Reads that memory of idle memtables would save are waited for so much longer.
+const PATIENCE: u64 = 4;
+
+/// What is divided, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lendable {
+    pub total: u64,
+    /// The division at rest.
+    pub base: Division,
+    pub frames_min: u64,
+    pub blocks_min: u64,
+    pub generation_min: u64,
+    /// What moves at a time.
+    pub step: u64,
+}
+
+/// Who has how much, bytes. There are two generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// Page frames with what they take beside the page.
+    pub frames: u64,
+    pub blocks: u64,
+    pub generation: u64,
+    /// Of what frames have: blocks did not use it, and have it back when they want it.
+    pub on_call: u64,
+}
+
+/// What was seen since memory last moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Pages missed that had left a short time ago.
+    pub frame_hits: u64,
+    /// Run blocks missed that had left a short time ago.
+    pub block_hits: u64,
+    /// Pages left for want of frames.
+    pub frames_are_full: bool,
+    /// For blocks just written there was no room.
+    pub blocks_want: bool,
+    /// That did not happen while as many pages left as there are.
+    pub blocks_are_quiet: bool,
+    /// Bytes that blocks have now and do not use.
+    pub blocks_unused: u64,
+    /// Hits of one side that ask for a step.
+    pub hits_per_step: u64,
+    /// Generations that became full.
+    pub full_generations: u64,
+    /// Bytes in memtables now.
+    pub memtable_bytes: u64,
+    /// Bytes of run blocks that an index build has now.
+    pub lent_to_builds: u64,
+    /// And a third generation of memtables.
+    pub lent_to_memtables: u64,
+}
+
+impl Seen {
+    /// Nothing followed from as much as the law ever waits for: look anew.
+    pub(crate) fn is_old(&self) -> bool {
+        self.frame_hits.max(self.block_hits) >= PATIENCE * self.hits_per_step.max(1)
+    }
+}
+
+impl Division {
+    pub(crate) fn sum(&self) -> u64 {
+        self.frames + self.blocks + 2 * self.generation
+    }
+}
+
+impl Lendable {
+    /// For a division at rest whose frames may not fall below `frames_min`.
+    pub(crate) fn new(base: Division, frames_min: u64) -> Lendable {
+        let total = base.sum();
+        Lendable {
+            total,
+            base,
+            frames_min: (total / 6).max(frames_min).min(base.frames),
+            blocks_min: (total / 12).min(base.blocks),
+            generation_min: (base.generation / 8).max(2 << 20).min(base.generation),
+            step: (total / 24).max(1),
+        }
+    }
+
+    /// The division with which a log is redone: pages come back to memory then and runs are not
+    /// read, so their blocks begin with the least.
+    pub(crate) fn at_recovery(&self) -> Division {
+        let blocks = self.blocks_min;
+        Division { frames: self.base.frames + self.base.blocks - blocks, blocks, ..self.base }
+    }
+
+    /// The next division, given what was seen: `now` itself if nothing is to be moved.
+    pub(crate) fn next(&self, now: Division, seen: &Seen) -> Division {
+        let mut next = now;
+        if seen.full_generations > 0 && now.generation < self.base.generation {
+            next.generation = self.base.generation;
+        } else if !self.use_what_is_idle(&mut next, seen) {
+            self.follow_reads(&mut next, seen);
+            let earned = next.frames.saturating_sub(now.frames);
+            let given = next.blocks.saturating_sub(now.blocks);
+            next.on_call = next.on_call.saturating_sub(earned + given);
+        }
+        let blocks_least = self.blocks_least(seen).min(self.base.blocks);
+        self.fit(&mut next, blocks_least);
+        next.on_call = next.on_call.min(next.frames.saturating_sub(self.base.frames));
+        next
+    }
+
+    /// The least that blocks have beside what is lent to builds: of their own least those have a
+    /// half, which frames need not give then, unless a third generation has of it, too.
+    fn blocks_least(&self, seen: &Seen) -> u64 {
+        let half = self.blocks_min / 2;
+        let own = half + seen.lent_to_memtables.min(self.blocks_min - half);
+        self.blocks_min.max(own + seen.lent_to_builds)
+    }
+
+    /// Gives full frames what blocks have beyond what they use and a step: so much they keep for
+    /// what may come. Less than half a step is not worth a move. Blocks that want it back have a
+    /// step at a time. True if anything moves.
+    fn use_what_is_idle(&self, next: &mut Division, seen: &Seen) -> bool {
+        if seen.blocks_want && next.on_call > 0 {
+            let moved = self.step.min(next.on_call);
+            next.frames -= moved;
+            next.blocks += moved;
+            next.on_call -= moved;
+            return true;
+        }
+        let blocks_least = self.blocks_least(seen);
+        let idle = seen.blocks_unused.saturating_sub(self.step);
+        let moved = idle.min(next.blocks.saturating_sub(blocks_least));
+        let moves = seen.frames_are_full && seen.blocks_are_quiet && moved >= self.step / 2;
+        if moves {
+            next.blocks -= moved;
+            next.frames += moved;
+            next.on_call += moved;
+        }
+        moves
+    }
+
+    fn follow_reads(&self, next: &mut Division, seen: &Seen) {
+        let (frames, blocks) = (seen.frame_hits, seen.block_hits);
+        let asked = frames.max(blocks);
+        if asked < seen.hits_per_step.max(1) {
+            return;
+        }
+        let for_frames = frames >= blocks;
+        let (from, least, to) = match for_frames {
+            true => (&mut next.blocks, self.blocks_min, &mut next.frames),
+            false => (&mut next.frames, self.frames_min, &mut next.blocks),
+        };
+        if asked >= RATIO * frames.min(blocks) && *from > least {
+            let moved = self.step.min(*from - least);
+            *from -= moved;
+            *to += moved;
+            return;
+        }
+        // Neither can give: memtables that were not full for long, and would not be full now.
+        let half = (next.generation / 2).max(self.generation_min);
+        let idle = seen.full_generations == 0 && seen.memtable_bytes <= half;
+        if idle && half < next.generation && asked >= PATIENCE * seen.hits_per_step {
+            *to += 2 * (next.generation - half);
+            next.generation = half;
+        }
+    }
+
+    /// Takes what is too much from who has more than at rest, and gives blocks their least.
+    fn fit(&self, next: &mut Division, blocks_least: u64) {
+        let over = |next: &Division| next.sum().saturating_sub(self.total);
+        let take =
+            |part: &mut u64, least: u64, bytes: u64| *part -= bytes.min(part.saturating_sub(least));
+        let missing = blocks_least.saturating_sub(next.blocks);
+        next.blocks += missing;
+        let much = over(next);
+        take(&mut next.frames, self.base.frames, much);
+        let much = over(next);
+        take(&mut next.blocks, blocks_least.max(self.base.blocks), much);
+        // Blocks at their least, frames at rest: one of them has more than at rest, or memtables
+        // have less, so this finds the remainder.
+        let much = over(next);
+        take(&mut next.frames, self.frames_min, much);
+        let much = over(next);
+        take(&mut next.blocks, blocks_least, much);
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_law_tests.rs"]
+mod tests;

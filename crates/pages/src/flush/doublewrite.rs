@@ -1,0 +1,202 @@
+//! The doublewrite file: a batch of pages is written here and synced before it is written in place,
+//! so that a page torn by a crash has a whole copy.
+//!
+//! ```text
+//! region (three of them): head 4 KiB, then the images of a batch (1 MiB), each with its checksum
+//! head: magic u32, crc32c u32 of (database id, bytes 8..), page size u32, count u32,
+//!       page numbers u64 x count (u64::MAX: the image at this place belongs to an older batch)
+//! ```
+//! A region is used again only when the batch is synced in place; by the next process, if this one
+//! is killed before. A copy older than the point where
+//! redo begins is stale: its batch was synced in place before the checkpoint could pass, and what
+//! was written since may have taken no copy; [`Doublewrite::restore`] leaves it alone.
+
+use crate::flush::sync_turn::SyncTurn;
+use crate::space::files::Files;
+use evenkeel_base::{Code, Error, Lsn, PageNo, Result, metrics::Metric};
+use evenkeel_format::Reader;
+use evenkeel_format::page::RawPage;
+use evenkeel_format::space::Geometry;
+use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// Its file.
+const PATH: &str = "dw";
+/// Regions: batches that can be written at the same time, those of two cleaners and of one who has
+/// pages written at once.
+pub(crate) const REGIONS: usize = 3;
+/// Bytes of images in a batch.
+pub(crate) const BATCH_BYTES: usize = 1 << 20;
+const HEAD_BYTES: usize = IO_ALIGN;
+const MAGIC: u32 = u32::from_le_bytes(*b"EKDW");
+const ABSENT: u64 = u64::MAX;
+
+pub(crate) struct Doublewrite {
+    rt: Arc<Runtime>,
+    geometry: Geometry,
+    enabled: bool,
+    file: OnceLock<Arc<dyn File>>,
+    /// Regions that have their blocks: fewer where the disk was full when an older directory was
+    /// opened.
+    regions: AtomicUsize,
+    turn: SyncTurn,
+}
+
+impl Doublewrite {
+    pub fn new(rt: Arc<Runtime>, geometry: Geometry, enabled: bool) -> Doublewrite {
+        let regions = AtomicUsize::new(REGIONS);
+        let (file, turn) = (OnceLock::new(), SyncTurn::default());
+        Doublewrite { rt, geometry, enabled, file, regions, turn }
+    }
+
+    /// Makes the file with all its blocks, so that a full disk cannot stop the cleaner.
+    pub fn create(&self) -> Result<()> {
+        let file = self.rt.env.open(PATH, OpenMode::READ_WRITE.direct())?;
+        Self::allocate(&*file)?;
+        // Set once per open; a second call keeps the first file.
+        let _ = self.file.set(file);
+        Ok(())
+    }
+
+    fn allocate(file: &dyn File) -> Result<()> {
+        file.allocate(0, Self::offset(REGIONS))?;
+        file.sync()
+    }
+
+    /// Batches that can be written at the same time.
+    pub fn regions(&self) -> usize {
+        self.regions.load(Relaxed)
+    }
+
+    fn offset(region: usize) -> u64 {
+        (region * (HEAD_BYTES + BATCH_BYTES)) as u64
+    }
+
+    /// Writes the images marked in `needed` to a region and syncs it. `images` are sealed and lie
+    /// side by side; `head` is a buffer for the head.
+    pub fn write(
+        &self,
+        region: usize,
+        head: &mut AlignedBuf,
+        images: &[u8],
+        pages: &[(PageNo, bool)],
+    ) -> Result<()> {
+        if !self.enabled || pages.iter().all(|(_, needed)| !needed) {
+            return Ok(());
+        }
+        let Some(file) = self.file.get() else {
+            return Err(Error::internal("no doublewrite file"));
+        };
+        head.fill(0);
+        for (at, (page, needed)) in pages.iter().enumerate() {
+            let number = if *needed { page.0 } else { ABSENT };
+            head[16 + at * 8..24 + at * 8].copy_from_slice(&number.to_le_bytes());
+        }
+        head[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        head[8..12].copy_from_slice(&(self.geometry.page_size() as u32).to_le_bytes());
+        head[12..16].copy_from_slice(&(pages.len() as u32).to_le_bytes());
+        let crc = self.rt.database().crc32c(&head[8..]);
+        head[4..8].copy_from_slice(&crc.to_le_bytes());
+        let start = Self::offset(region);
+        file.write_at(head, start)?;
+        let size = self.geometry.page_size();
+        let mut at = 0;
+        for run in pages.chunk_by(|a, b| a.1 == b.1) {
+            let bytes = &images[at * size..(at + run.len()) * size];
+            if run[0].1 {
+                file.write_at(bytes, start + (HEAD_BYTES + at * size) as u64)?;
+                self.rt.metrics.add(Metric::DoublewriteBytes, bytes.len() as u64);
+            }
+            at += run.len();
+        }
+        self.turn.sync(&self.rt, &**file)
+    }
+
+    /// Puts whole copies over pages that are damaged in place, and syncs every page that has one.
+    /// Idempotent.
+    pub fn restore(&self, files: &Files, redo_from: Lsn) -> Result<()> {
+        match self.rt.env.open(PATH, OpenMode { create: false, ..OpenMode::READ_WRITE.direct() }) {
+            Err(e) if e.code() == Code::FileMissing => return self.create(),
+            Err(e) => return Err(e),
+            Ok(file) => {
+                // Older directories have fewer regions, which do where the disk is full.
+                let len = file.len()?;
+                if len < Self::offset(REGIONS) {
+                    match Self::allocate(&*file) {
+                        Err(e) if e.code().is_shortage() => {
+                            let there = len / Self::offset(1);
+                            self.regions.store((there as usize).max(1), Relaxed);
+                        }
+                        other => other?,
+                    }
+                }
+                // Set once per open.
+                let _ = self.file.set(file);
+            }
+        }
+        let mut copies: BTreeMap<PageNo, (Lsn, AlignedBuf)> = BTreeMap::new();
+        for region in 0..REGIONS {
+            self.collect(region, redo_from, &mut copies)?;
+        }
+        let mut segments = BTreeSet::new();
+        let mut in_place = AlignedBuf::new(self.geometry.page_size());
+        for (page, (_, copy)) in &copies {
+            // All zero: never written, which needed no copy, or given back.
+            let damaged = files.read(*page, &mut in_place).err().is_some_and(|e| {
+                matches!(e.code(), Code::PageChecksum | Code::PageIdentity | Code::PageVersion)
+            });
+            if damaged {
+                files.write(*page, copy)?;
+                self.rt.metrics.add(Metric::TornPagesRepaired, 1);
+            }
+            // A whole page is perhaps not synced either, by a process that was killed: the next
+            // batch takes the place of its copy. A segment that is not there is judged later.
+            segments.insert(files.place(*page).0);
+        }
+        for segment in segments.range(..files.segments()) {
+            files.sync(*segment)?;
+        }
+        Ok(())
+    }
+
+    fn collect(
+        &self,
+        region: usize,
+        redo_from: Lsn,
+        copies: &mut BTreeMap<PageNo, (Lsn, AlignedBuf)>,
+    ) -> Result<()> {
+        let Some(file) = self.file.get() else { return Ok(()) };
+        let start = Self::offset(region);
+        let mut head = AlignedBuf::new(HEAD_BYTES);
+        match file.read_at(&mut head, start) {
+            Err(e) if e.code() == Code::ReadShort => return Ok(()),
+            other => other?,
+        }
+        let mut r = Reader::new(&head, "doublewrite head");
+        let (magic, crc, size, count) = (r.u32()?, r.u32()?, r.u32()?, r.u32()? as usize);
+        let whole = magic == MAGIC && crc == self.rt.database().crc32c(&head[8..]);
+        let page_size = self.geometry.page_size();
+        if !whole || size as usize != page_size || count > BATCH_BYTES / page_size {
+            // Torn while it was being written: nothing of that batch was written in place yet.
+            return Ok(());
+        }
+        for at in 0..count {
+            let page = PageNo(r.u64()?);
+            let mut image = AlignedBuf::new(page_size);
+            if page.0 == ABSENT
+                || file.read_at(&mut image, start + (HEAD_BYTES + at * page_size) as u64).is_err()
+            {
+                continue;
+            }
+            let Ok(verified) = RawPage(&image).verify(page, self.rt.database()) else { continue };
+            let lsn = verified.header().lsn;
+            let newer = copies.get(&page).is_none_or(|(other, _)| *other < lsn);
+            if lsn >= redo_from && newer {
+                copies.insert(page, (lsn, image));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! The pool grows and shrinks while it is in use (G3): `memory_size` may change.
+//!
+//! Growing makes frames, or takes back retired ones, at once. Shrinking says which frames are not
+//! to be used any more, those from the new count on; the frame provider empties them in beats:
+//! clean pages are evicted, dirty ones go to the cleaner first, and the memory of an empty frame is
+//! given back to the system. Nobody waits, and a frame in use stays until its user lets go.
+//!
+//! Invariant: a retired frame holds no page, is on no other list, and its number is at or above
+//! the count at the time it was retired; both change under the mutex of the lists.
+
+use crate::Pages;
+use crate::pool::frames::{FRAMES_MIN, check_pool};
+use crate::pool::free_list::Clock;
+use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
+use evenkeel_sched::GhostCache;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+/// Frames that one beat looks at.
+const BEAT_FRAMES: usize = 1024;
+/// Frames added at once, once writes have stopped, for reads that find none.
+const SPARE_STEP: usize = FRAMES_MIN;
+/// Frames so added, at most: more than are in use at once.
+const SPARE_MAX: usize = 2048;
+
+#[derive(Default)]
+pub(crate) struct Resizing {
+    /// Frames added since writes stopped.
+    spare: Mutex<usize>,
+    hand: AtomicUsize,
+}
+
+impl Pages {
+    /// Makes the pool this large. Growing is done when this returns; shrinking is begun, and done
+    /// by `free_frames_beat` and `clean_beat`; once writes have stopped the pool shrinks no more,
+    /// since dirty pages cannot leave it and reads need the clean frames.
+    ///
+    /// # Errors
+    /// `PoolTooSmall`.
+    pub fn resize(&self, pool_bytes: usize) -> Result<()> {
+        check_pool(pool_bytes, self.page_size())?;
+        let mut count = pool_bytes / self.page_size();
+        let _one = self.resizing.spare.lock();
+        if self.rt.health.is_failed() {
+            count = count.max(self.frames.count());
+        }
+        self.have_frames(count);
+        Ok(())
+    }
+
+    /// Some more frames for reads once writes have stopped, if `wanted` are not there: every page
+    /// of the pool may be dirty, and none can be written (principle 6: reads go on). Nothing gets
+    /// dirty any more, so these stay clean and are used again and again. False: enough were added.
+    pub(crate) fn spare_frames(&self, wanted: i64) -> bool {
+        let mut spare = self.resizing.spare.lock();
+        if self.supply.available() >= wanted {
+            return true;
+        }
+        if *spare >= SPARE_MAX {
+            return false;
+        }
+        *spare += SPARE_STEP;
+        // So many of those that are not used now.
+        let mut retired = self.supply.lists.lock().retired.clone();
+        retired.sort_unstable();
+        let count = match retired.get(SPARE_STEP - 1) {
+            Some(last) => *last as usize + 1,
+            None => self.frames.made() + SPARE_STEP - retired.len(),
+        };
+        self.have_frames(count);
+        true
+    }
+
+    /// Uses so many frames. The caller holds the lock of `resizing`.
+    fn have_frames(&self, count: usize) {
+        let made = self.frames.made();
+        self.translation.grow(count);
+        self.frames.grow(count);
+        let usable = {
+            let mut lists = self.supply.lists.lock();
+            lists.retired.extend(made as u32..self.frames.made() as u32);
+            self.frames.set_count(count);
+            let (back, retired) =
+                lists.retired.iter().partition::<Vec<u32>, _>(|f| (**f as usize) < count);
+            lists.retired = retired;
+            lists.free.extend(&back);
+            back.len()
+        };
+        self.supply.set_marks(count);
+        self.supply.return_credits(usable);
+        self.note_frames();
+        self.supply.event.notify();
+        self.clean_event.notify();
+    }
+
+    /// The smallest pool, bytes of pages.
+    pub fn bytes_min(&self) -> usize {
+        FRAMES_MIN * self.page_size()
+    }
+
+    /// Pages that left the pool: what more frames would save.
+    pub fn ghosts(&self) -> &GhostCache {
+        &self.ghosts
+    }
+
+    /// Bytes of free frames beyond those that are kept free for what is read next.
+    pub fn unused_bytes(&self) -> usize {
+        (self.supply.available() - self.supply.high()).max(0) as usize * self.page_size()
+    }
+
+    /// Frames that have memory: as many as the pool shall have, or more while it shrinks.
+    pub fn frames_with_memory(&self) -> usize {
+        self.frames.made() - self.supply.lists.lock().retired.len()
+    }
+
+    /// True while frames are to be emptied.
+    pub(crate) fn is_shrinking(&self) -> bool {
+        self.frames.count() < self.frames.made() && self.frames.count() < self.frames_with_memory()
+    }
+
+    pub(crate) fn note_frames(&self) {
+        // Under the lock: of two who note, the later has the later number.
+        let lists = self.supply.lists.lock();
+        let frames = self.frames.made() - lists.retired.len();
+        self.rt.metrics.set(Metric::PoolFrames, frames as u64);
+    }
+
+    /// Empties some of the frames that are not to be used; true if it got anywhere.
+    pub(crate) fn shrink_some(&self) -> bool {
+        if !self.is_shrinking() {
+            return false;
+        }
+        let before = self.frames_with_memory();
+        self.retire_free();
+        let (count, made) = (self.frames.count(), self.frames.made());
+        let mut dirty = false;
+        for _ in 0..BEAT_FRAMES.min(made - count) {
+            let step = self.resizing.hand.fetch_add(1, Relaxed);
+            let frame = count + step % (made - count);
+            dirty |= self.evict(frame as u32) == Clock::Cold;
+        }
+        if dirty {
+            self.clean_event.notify();
+        }
+        self.note_frames();
+        self.frames_with_memory() < before
+    }
+
+    /// Retires frames of the free list.
+    fn retire_free(&self) {
+        let mut spare = self.supply.take_spare(BEAT_FRAMES as i64);
+        let mut gone = Vec::new();
+        {
+            let mut lists = self.supply.lists.lock();
+            let count = self.frames.count();
+            lists.free.retain(|frame| {
+                let goes = spare > 0 && *frame as usize >= count;
+                if goes {
+                    spare -= 1;
+                    gone.push(*frame);
+                }
+                !goes
+            });
+        }
+        self.supply.return_credits(spare as usize);
+        for frame in gone {
+            self.release_frame(self.frames.exclusive(frame));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "resize_tests.rs"]
+mod resize_tests;

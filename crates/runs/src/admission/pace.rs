@@ -1,0 +1,264 @@
+//! The pace of ingest (G1, `docs/rfcs/0014-ingest-rate-from-compaction.md`): while a compaction of
+//! an index that has many runs is under way, ingest gets no more than what compactions can follow
+//! for ever. And that of compactions while none has many more
+//! (`docs/rfcs/0026-compaction-foreground-limit.md`): the governor is told what is enough to follow
+//! ingest with.
+//!
+//! What they can follow: bytes that they move per second, as measured while there are compactions
+//! that ingest needs, divided by what they will have to move for each byte that comes (`passes` of
+//! the sizes of the last flushes). And no more than fills the places that are left while the
+//! compactions of all indexes do what they owe
+//! (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is [`throttle::pace_ns`]; one
+//! line for all who insert.
+
+use crate::Runs;
+use crate::admission::rate_limiter::RateLimiter;
+use crate::admission::throttle;
+use crate::compaction::picker::{RUNS_HELP, passes};
+use crate::state::{Index, RunsState};
+use evenkeel_base::IndexId;
+use evenkeel_base::journal::Law;
+use evenkeel_base::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Compactions are measured over so long.
+const WINDOW_NS: u64 = 500_000_000;
+/// More time than this between the first two flushes was a rest.
+const FLUSH_NS_MAX: u64 = 60_000_000_000;
+/// A new measure has this part of the average.
+const PART: u64 = 4;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Pace {
+    meter: Mutex<Meter>,
+    pub(crate) line: RateLimiter,
+    /// Bytes per second that are enough for compactions.
+    enough: AtomicU64,
+}
+
+/// What compactions move, and what they will have to.
+#[derive(Default)]
+struct Meter {
+    /// The end of the last beat, while there are compactions that ingest needs.
+    last_ns: Option<u64>,
+    ns: u64,
+    bytes: u64,
+    /// 0: not known.
+    bytes_per_sec: u64,
+    /// What flushes write, which is taken for it as long as it is not known and compactions are
+    /// behind; 0: not known.
+    flush_bytes_per_sec: u64,
+    /// Of the last flushes: memtable bytes, and bytes that compactions will have to move for them;
+    /// each flush counts less than the one after it, and a small one little.
+    memtable_bytes: u64,
+    compaction_bytes: u64,
+    /// When the last one ended; the time that those took, in the same way.
+    flushed_ns: Option<u64>,
+    took_ns: u64,
+}
+
+impl Meter {
+    /// What compactions move, as far as it is known.
+    fn rate(&self) -> u64 {
+        if self.bytes_per_sec > 0 { self.bytes_per_sec } else { self.flush_bytes_per_sec }
+    }
+
+    /// Bytes per second that ingest gives compactions to move in the long run, read and written;
+    /// high rather than low after the first flushes and after a rest.
+    fn need_bytes_per_sec(&self) -> u64 {
+        let moved = 2 * u128::from(self.compaction_bytes) * 1_000_000_000;
+        u64::try_from(moved / u128::from(self.took_ns.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+/// Bytes per second that compactions move, of which so many were known, when they have moved
+/// `bytes` in `ns`. None: that is too short to be a measure.
+pub fn compaction_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
+    if ns < WINDOW_NS {
+        return None;
+    }
+    let rate = (u128::from(bytes) * 1_000_000_000 / u128::from(ns)) as u64;
+    let average = if known == 0 { rate } else { (known * (PART - 1) + rate) / PART };
+    Some(average.max(1))
+}
+
+impl Pace {
+    /// A beat of a compaction that ingest needs has moved so many bytes since `start_ns`. One that
+    /// was held back does not count: it says nothing of how fast compactions could be. True: more
+    /// is known.
+    pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64, is_held: bool) -> bool {
+        let mut meter = self.meter.lock();
+        let since = meter.last_ns.replace(now_ns).unwrap_or(start_ns);
+        if is_held {
+            return false;
+        }
+        meter.ns += now_ns.saturating_sub(since);
+        meter.bytes += bytes;
+        let Some(rate) = compaction_rate(meter.rate(), meter.bytes, meter.ns) else { return false };
+        meter.bytes_per_sec = rate;
+        (meter.ns, meter.bytes) = (0, 0);
+        true
+    }
+
+    /// There is no compaction that ingest needs: the time until the next one does not count.
+    pub(crate) fn rests(&self) {
+        self.meter.lock().last_ns = None;
+    }
+
+    /// A flush wrote so many bytes in so long.
+    fn flush_wrote(&self, bytes: u64, took_ns: u64) {
+        let mut meter = self.meter.lock();
+        if let Some(rate) =
+            compaction_rate(meter.flush_bytes_per_sec, bytes, took_ns.max(WINDOW_NS))
+        {
+            meter.flush_bytes_per_sec = rate;
+        }
+    }
+
+    /// A generation of so many memtable bytes was flushed, for which compactions will have to move
+    /// so many.
+    fn flushed(&self, memtable_bytes: u64, compaction_bytes: u64, now_ns: u64) {
+        let mut meter = self.meter.lock();
+        let add = |known: u64, new: u64| known / PART * (PART - 1) + new;
+        meter.memtable_bytes = add(meter.memtable_bytes, memtable_bytes);
+        meter.compaction_bytes = add(meter.compaction_bytes, compaction_bytes);
+        if let Some(before) = meter.flushed_ns.replace(now_ns) {
+            // Four times as long as the others: a rest.
+            let most = if meter.took_ns == 0 { FLUSH_NS_MAX } else { meter.took_ns };
+            meter.took_ns = add(meter.took_ns, now_ns.saturating_sub(before).min(most));
+        }
+    }
+}
+
+impl Runs {
+    /// Slices of a generation of so many memtable bytes have become runs, by a flush that began
+    /// then: indexes and their bytes.
+    pub(crate) fn note_flushed(
+        &self,
+        state: &RunsState,
+        memtable_bytes: u64,
+        begun_ns: u64,
+        slices: &[(IndexId, u64)],
+    ) {
+        let merged = |(index, new): &(IndexId, u64)| {
+            let all = state.indexes.get(index).map_or(0, Index::bytes);
+            passes(all as f64 / (*new).max(1) as f64) * *new as f64
+        };
+        let compaction_bytes = slices.iter().map(merged).sum::<f64>() as u64;
+        let now = self.now_ns();
+        self.pace.flushed(memtable_bytes, compaction_bytes, now);
+        let bytes = slices.iter().map(|(_, bytes)| bytes).sum();
+        if memtable_bytes >= self.generation_bytes() / 2 {
+            self.pace.flush_wrote(bytes, now.saturating_sub(begun_ns));
+        }
+    }
+
+    /// Sets the pace by what the indexes have now, and by the compactions of them.
+    pub(crate) fn set_pace(&self, state: &RunsState) {
+        // Held to the end: of two threads the one that saw the compactions later has the last word.
+        let jobs = self.compaction_jobs.lock();
+        let needed: Vec<(u64, u64)> = jobs
+            .needed()
+            .iter()
+            .filter_map(|(id, left)| {
+                let index = state.indexes.get(id)?;
+                let owed = throttle::owed_bytes(*left, index.newest_bytes());
+                Some((index.depth() as u64, owed))
+            })
+            .collect();
+        let runs = needed.iter().map(|(runs, _)| *runs).max().unwrap_or(0);
+        let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
+        let owed = throttle::tightest(needed, sealed, active, self.generation_bytes());
+        let (bytes_per_sec, bytes_per_kib, need) = {
+            let meter = self.pace.meter.lock();
+            let per_kib = meter.compaction_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
+            // With fewer runs compactions may be held back for users, and flushes say nothing of
+            // that.
+            let are_behind = runs >= RUNS_HELP as u64;
+            let rate = if are_behind { meter.rate() } else { meter.bytes_per_sec };
+            (rate, per_kib, meter.need_bytes_per_sec())
+        };
+        let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib, owed);
+        let enough = throttle::enough_for_compactions(runs, need);
+        let before = self.pace.line.set(ns);
+        if self.pace.enough.swap(enough, Ordering::Relaxed) != enough {
+            self.sched.governor.set_enough_for_compactions(enough);
+        } else if before == ns {
+            return;
+        }
+        self.rt.journal.note(Law::Pace, self.now_ns(), || {
+            let of_compactions = [runs, bytes_per_sec, bytes_per_kib, need];
+            ([&of_compactions[..], &[owed.bytes, owed.room]].concat(), vec![ns, enough])
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compactions_are_measured_while_there_are_some() {
+        let pace = Pace::default();
+        let rate = || pace.meter.lock().bytes_per_sec;
+        pace.merged(1000, 0, WINDOW_NS / 2, false);
+        assert_eq!(rate(), 0);
+        pace.merged(1000, WINDOW_NS / 2, WINDOW_NS, false);
+        assert_eq!(rate(), 4000);
+        // What comes after a rest counts from its own start.
+        pace.rests();
+        pace.merged(4000, 9 * WINDOW_NS, 10 * WINDOW_NS, false);
+        assert_eq!(rate(), (4000 * 3 + 8000) / 4);
+        // Two threads at once: the time counts once.
+        pace.merged(1000, 10 * WINDOW_NS, 11 * WINDOW_NS - 1, false);
+        pace.merged(1500, 10 * WINDOW_NS, 11 * WINDOW_NS, false);
+        assert_eq!(rate(), 5000);
+    }
+
+    #[test]
+    fn compactions_that_are_held_back_are_not_measured() {
+        let pace = Pace::default();
+        let rate = || pace.meter.lock().bytes_per_sec;
+        pace.merged(1000, 0, 5 * WINDOW_NS, true);
+        assert_eq!(rate(), 0, "not known");
+        pace.merged(1000, 5 * WINDOW_NS, 6 * WINDOW_NS, false);
+        assert_eq!(rate(), 2000, "of its own time");
+    }
+
+    #[test]
+    fn what_compactions_need_is_what_flushes_bring_them_in_their_time() {
+        let pace = Pace::default();
+        let need = || pace.meter.lock().need_bytes_per_sec();
+        let (sec, mb) = (1_000_000_000, 1_000_000);
+        assert_eq!(need(), 0, "nothing came");
+        pace.flushed(8 * mb, 20 * mb, 0);
+        assert!(need() > 1 << 50, "no time is known: no bound");
+        // Read and written.
+        (1..60).for_each(|n| pace.flushed(8 * mb, 20 * mb, 2 * n * sec));
+        assert!((19 * mb..21 * mb).contains(&need()), "{}", need());
+        // A rest counts for no longer than it may, and soon for nothing.
+        pace.flushed(8 * mb, 20 * mb, 4_000 * sec);
+        assert!((10 * mb..12 * mb).contains(&need()), "{}", need());
+        (1..9).for_each(|n| pace.flushed(8 * mb, 20 * mb, (4_000 + n) * sec));
+        assert!((30 * mb..40 * mb).contains(&need()), "{}", need());
+        // What comes slower and slower is followed.
+        (1..99).for_each(|n| pace.flushed(8 * mb, 20 * mb, (5_000 + 50 * n) * sec));
+        assert!((mb / 2..mb).contains(&need()), "{}", need());
+    }
+
+    #[test]
+    fn a_small_flush_counts_little() {
+        let pace = Pace::default();
+        let per_kib = || {
+            let meter = pace.meter.lock();
+            meter.compaction_bytes * 1024 / meter.memtable_bytes
+        };
+        pace.flushed(8 << 20, 4 << 20, 0);
+        assert_eq!(per_kib(), 512);
+        (0..4).for_each(|_| pace.flushed(100, 100 * 50, 0));
+        assert!(per_kib() < 530);
+        (0..40).for_each(|_| pace.flushed(8 << 20, 8 << 20, 0));
+        assert!((1020..=1024).contains(&per_kib()));
+    }
+}

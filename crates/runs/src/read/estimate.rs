@@ -1,0 +1,312 @@
+//! How many rows a range of an index holds, about. Fences and leaves of memtables tell how many
+//! *entries* lie in it: those of deletes, those that others have taken the place of and those of
+//! transactions that were rolled back included. Where these may be many, cursors look at a few
+//! entries at places all over the range, drawn by where entries are, and the share of rows among
+//! them stands for the others.
+//!
+//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted, and
+//! `ENTRIES_SEEN` entries at `PLACES` places, and at each of a few more as many as at one of these,
+//! are looked at, whatever the index holds.
+
+use crate::memtable::Memtable;
+use crate::read::cursor::IndexCursor;
+use crate::run::file::RunSegment;
+use crate::{Direction, KeyRange, Runs};
+use evenkeel_base::{IndexId, Result, Snapshot};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A range that holds so many times the entries of the rows that would be counted is not counted.
+const ENTRIES_EACH: u64 = 8;
+/// Places of a range that are looked at.
+const PLACES: u64 = 16;
+/// Entries that are looked at, at these together.
+const ENTRIES_SEEN: u64 = 1024;
+/// Places that are looked at beside those, where rows begin or end within the range: neighbours
+/// have so many times the share of rows.
+const PLACES_BETWEEN: u64 = 8;
+const UNEVEN_TIMES: f64 = 4.0;
+/// No place is looked for among fewer entries.
+const ENTRIES_BETWEEN: u64 = 4 * ENTRIES_SEEN / PLACES;
+/// Looks at most where flushes and compactions come in between.
+const LOOKS: u32 = 4;
+/// Entries of which no more than one in so many can be no row, or take one away, count as rows.
+const FEW: u64 = 8;
+
+/// Sorted entries of one source in a range.
+enum Part {
+    Run(Arc<RunSegment>, Vec<u8>),
+    Memory(Arc<Memtable>),
+}
+
+/// What a look at some entries found.
+struct Seen {
+    /// The key there.
+    place: Vec<u8>,
+    /// The part of them that are rows.
+    share: f64,
+    /// Entries from there to the next place that was looked at.
+    entries: u64,
+    /// No place was found between the two.
+    is_last: bool,
+}
+
+/// Behind which place a look tells most: those before the next have a very different share.
+fn steepest(seen: &[Seen]) -> Option<usize> {
+    let step = |at: usize| {
+        let (a, b) = (&seen[at], &seen[at + 1]);
+        let (fewest, most) = (a.share.min(b.share), a.share.max(b.share));
+        let is_steep = fewest * UNEVEN_TIMES < most && a.entries >= ENTRIES_BETWEEN && !a.is_last;
+        is_steep.then_some((most - fewest) * a.entries as f64)
+    };
+    let steps = (1..seen.len()).filter_map(|at| Some((at - 1, step(at - 1)?)));
+    steps.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
+}
+
+/// The entries of a range.
+struct Entries {
+    index: IndexId,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    parts: Vec<(Part, u64)>,
+    count: u64,
+    /// Those that may be no row.
+    doubtful: u64,
+}
+
+impl Entries {
+    fn add(&mut self, part: Part, count: u64, doubtful: u64) {
+        if count > 0 {
+            self.parts.push((part, count));
+            self.count += count;
+            self.doubtful += doubtful.min(count);
+        }
+    }
+
+    /// Those in a part of the range.
+    fn within(&self, low: &[u8], high: Option<&[u8]>) -> Result<Entries> {
+        let mut found = Entries {
+            index: self.index,
+            low: low.to_vec(),
+            high: high.map(<[u8]>::to_vec),
+            parts: Vec::new(),
+            count: 0,
+            doubtful: 0,
+        };
+        for (part, _) in &self.parts {
+            match part {
+                Part::Run(segment, from) => {
+                    let low = from.clone().max(low.to_vec());
+                    let there = segment.entries_between(&low, high)?;
+                    found.add(Part::Run(segment.clone(), low), there, there);
+                }
+                Part::Memory(memtable) => {
+                    let there = memtable.estimate(self.index, low, high);
+                    found.add(Part::Memory(memtable.clone()), there, there);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Counts the entries from one place that was looked at to the next.
+    fn count_behind(&self, seen: &mut [Seen], at: usize) -> Result<()> {
+        let next = seen.get(at + 1).map_or(self.high.as_deref(), |next| Some(&next.place[..]));
+        let count = self.within(&seen[at].place, next)?.count;
+        seen[at].entries = count;
+        Ok(())
+    }
+
+    /// A key in the middle of those of the largest part.
+    fn middle(&self) -> Result<Option<Vec<u8>>> {
+        let largest = self.parts.iter().max_by_key(|(_, count)| *count);
+        largest.map_or(Ok(None), |(part, _)| self.key_of(part, 500))
+    }
+
+    /// The greatest of the keys that the last entries of the parts are near.
+    fn last_key(&self) -> Result<Option<Vec<u8>>> {
+        let mut last = None;
+        for (part, _) in &self.parts {
+            last = last.max(self.key_of(part, 999)?);
+        }
+        Ok(last)
+    }
+
+    /// A key with so many thousandths of a part's entries before it.
+    fn key_of(&self, part: &Part, thousandths: usize) -> Result<Option<Vec<u8>>> {
+        let high = self.high.as_deref();
+        match part {
+            Part::Run(segment, low) => segment.key_at(low, high, thousandths).map(Some),
+            Part::Memory(memtable) => {
+                Ok(memtable.key_at(self.index, (&self.low, high), thousandths))
+            }
+        }
+    }
+
+    /// A key with about `before` of the entries before it.
+    fn key_at(&self, mut before: u64) -> Result<Option<Vec<u8>>> {
+        for (part, count) in &self.parts {
+            if before >= *count {
+                before -= count;
+                continue;
+            }
+            let thousandths = (u128::from(before) * 1000 / u128::from(*count)) as usize;
+            return self.key_of(part, thousandths);
+        }
+        Ok(None)
+    }
+}
+
+impl Runs {
+    /// About how many rows a range holds for a snapshot: counted, if they are fewer than
+    /// `counted_max` and not too many other entries lie among them; else estimated. Never 0 unless
+    /// certain: what others have not decided yet may become one.
+    ///
+    /// # Errors
+    /// Of reading and decoding storage; `NotFound` if there is no such index.
+    pub fn estimate(
+        self: &Arc<Self>,
+        index: IndexId,
+        range: &KeyRange,
+        snapshot: Snapshot,
+        counted_max: u64,
+    ) -> Result<u64> {
+        let (low, high) = range.clone().resolve();
+        if high.as_ref().is_some_and(|high| *high <= low) {
+            return Ok(0);
+        }
+        let mut looks = 1;
+        loop {
+            let version = self.view_version();
+            let rows = self.estimate_once(
+                (index, low.clone(), high.clone()),
+                range,
+                snapshot,
+                counted_max,
+            )?;
+            // A share found in a later view, which a flush or merge has made, says nothing of the
+            // entries of an earlier one.
+            if looks == LOOKS || self.view_version() == version {
+                return Ok(rows);
+            }
+            looks += 1;
+        }
+    }
+
+    fn estimate_once(
+        self: &Arc<Self>,
+        (index, low, high): (IndexId, Vec<u8>, Option<Vec<u8>>),
+        range: &KeyRange,
+        snapshot: Snapshot,
+        counted_max: u64,
+    ) -> Result<u64> {
+        let entries = self.entries_of(index, low, high)?;
+        let mut counted = 0;
+        if entries.count < ENTRIES_EACH * counted_max {
+            let mut cursor = self.estimating(&entries, range.clone(), snapshot);
+            cursor.set_limit(ENTRIES_EACH * counted_max);
+            while counted < counted_max && cursor.next()?.is_some() {
+                counted += 1;
+            }
+            if counted < counted_max && !cursor.is_at_limit() {
+                return Ok(counted.max(u64::from(cursor.undecided().is_some())));
+            }
+        }
+        let rows = match entries.doubtful > entries.count / FEW {
+            true => self.rows_among(&entries, snapshot)?,
+            false => entries.count,
+        };
+        Ok(rows.max(counted).max(1))
+    }
+
+    /// What fences and leaves tell of a range.
+    fn entries_of(&self, index: IndexId, low: Vec<u8>, high: Option<Vec<u8>>) -> Result<Entries> {
+        let view = self.view(index)?;
+        let (parts, count, doubtful) = (Vec::new(), 0, 0);
+        let mut entries = Entries { index, low, high, parts, count, doubtful };
+        for run in &*view.runs {
+            let low = entries.low.clone().max(run.low.clone());
+            for segment in &run.segments {
+                let there = segment.entries_between(&low, entries.high.as_deref())?;
+                let info = &segment.info;
+                let doubtful = match info.pending.is_empty() {
+                    // Each delete takes another entry away. What is superseded is told only by who
+                    // wrote the segment in this life; for the others their deletes stand.
+                    true => info.deletes.saturating_mul(2).max(info.superseded),
+                    false => there,
+                };
+                entries.add(Part::Run(segment.clone(), low.clone()), there, doubtful);
+            }
+        }
+        for memtable in &*view.memtables {
+            let there = memtable.estimate(index, &entries.low, entries.high.as_deref());
+            entries.add(Part::Memory(memtable.clone()), there, there);
+        }
+        Ok(entries)
+    }
+
+    /// A cursor that does not count as a reader of the index.
+    fn estimating(
+        self: &Arc<Self>,
+        entries: &Entries,
+        range: KeyRange,
+        snapshot: Snapshot,
+    ) -> IndexCursor {
+        IndexCursor::new(self.clone(), entries.index, range, Direction::Forward, snapshot)
+    }
+
+    /// About how many of the entries are rows, by looks at some of them, and at more where
+    /// neighbouring looks found very different shares.
+    fn rows_among(self: &Arc<Self>, entries: &Entries, snapshot: Snapshot) -> Result<u64> {
+        let mut places = BTreeSet::from([entries.low.clone()]);
+        for i in 0..PLACES {
+            let before = u128::from(entries.count) * u128::from(2 * i + 1) / u128::from(2 * PLACES);
+            places.extend(entries.key_at(before as u64)?);
+        }
+        places.extend(entries.last_key()?);
+        let mut seen = Vec::new();
+        for place in places {
+            seen.extend(self.look_at(entries, place, snapshot)?);
+        }
+        (0..seen.len()).try_for_each(|at| entries.count_behind(&mut seen, at))?;
+        for _ in 0..PLACES_BETWEEN {
+            let Some(at) = steepest(&seen) else { break };
+            let between = entries.within(&seen[at].place, Some(&seen[at + 1].place))?.middle()?;
+            let new = between.filter(|key| seen[at].place < *key && *key < seen[at + 1].place);
+            match new.map(|key| self.look_at(entries, key, snapshot)).transpose()?.flatten() {
+                Some(one) => seen.insert(at + 1, one),
+                None => seen[at].is_last = true,
+            }
+            entries.count_behind(&mut seen, at)?;
+            entries.count_behind(&mut seen, at + 1)?;
+        }
+        let (mut rows, mut all) = (0.0, 0.0);
+        for (at, one) in seen.iter().enumerate() {
+            let next = seen.get(at + 1).unwrap_or(one).share;
+            rows += one.entries as f64 * (one.share + next) / 2.0;
+            all += one.entries as f64;
+        }
+        Ok((entries.count as f64 * rows / f64::max(all, 1.0)) as u64)
+    }
+
+    /// The share of rows among the entries from a place on; `None` if there are none.
+    fn look_at(
+        self: &Arc<Self>,
+        entries: &Entries,
+        place: Vec<u8>,
+        snapshot: Snapshot,
+    ) -> Result<Option<Seen>> {
+        let upper = entries.high.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = KeyRange { lower: Bound::Included(place.clone()), upper };
+        let mut cursor = self.estimating(entries, range, snapshot);
+        cursor.set_limit(ENTRIES_SEEN / PLACES);
+        let mut rows = 0u64;
+        while cursor.next()?.is_some() {
+            rows += 1;
+        }
+        let share = rows as f64 / cursor.passed().max(1) as f64;
+        let seen = Seen { place, share, entries: 0, is_last: false };
+        Ok((cursor.passed() > 0).then_some(seen))
+    }
+}

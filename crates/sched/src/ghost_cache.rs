@@ -1,0 +1,166 @@
+//! What a cache misses now and had a short time ago: the measure of what more memory would save it
+//! (after ARC, Megiddo and Modha 2003). A cache tells the names that leave it and those it misses;
+//! a name found among those that left counts as a hit. Before anything is missed, a cache can say
+//! that it is full: memory may lie idle elsewhere.
+//!
+//! Invariants: the table has one place per name and keeps the newest, so it remembers about as many
+//! names as it has places; without places (until `watch`) nothing is noted and nobody is woken; no
+//! lock is held while anybody waits. Called by caches on misses and evictions, never on hits.
+
+use evenkeel_base::sync::{Mutex, RwLock};
+use evenkeel_io::Event;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// So many wants wake at least: a cache much smaller than its data has them all the time.
+const WANTS_PER_WAKE_MIN: u64 = 256;
+/// Where more hits than that wake, so many times as few wants do.
+const WANTS_PER_HIT: u64 = 8;
+
+/// Names that left one cache.
+#[derive(Default)]
+pub struct GhostCache {
+    places: RwLock<Box<[AtomicU32]>>,
+    hits: AtomicU64,
+    hits_per_wake: AtomicU64,
+    /// What could not be kept for want of room, where the cache says so.
+    wants: AtomicU64,
+    event: Mutex<Option<Arc<Event>>>,
+}
+
+impl GhostCache {
+    /// Remembers about `names` names from now on and notifies `event` each `hits_per_wake` hits,
+    /// and for an eighth as many wants (256 at least).
+    pub fn watch(&self, names: usize, hits_per_wake: u64, event: Arc<Event>) {
+        *self.places.write() = (0..names).map(|_| AtomicU32::new(0)).collect();
+        self.hits_per_wake.store(hits_per_wake.max(1), Relaxed);
+        *self.event.lock() = Some(event);
+    }
+
+    /// Notifies the event: something else than hits is to be looked at.
+    pub fn wake(&self) {
+        if let Some(event) = &*self.event.lock() {
+            event.notify();
+        }
+    }
+
+    /// `name` has left the cache.
+    pub fn evicted(&self, name: u64) {
+        let places = self.places.read();
+        if !places.is_empty() {
+            let (place, tag) = Self::place(name, places.len());
+            places[place].store(tag, Relaxed);
+        }
+    }
+
+    /// Something leaves, or cannot come in, that would be kept if there were room: wakes for some
+    /// of these.
+    pub fn wants_room(&self) {
+        let wants = self.wants.fetch_add(1, Relaxed) + 1;
+        let per_wake = self.hits_per_wake.load(Relaxed) / WANTS_PER_HIT;
+        if wants.is_multiple_of(per_wake.max(WANTS_PER_WAKE_MIN)) {
+            self.wake();
+        }
+    }
+
+    /// `name` was looked for and is not in the cache.
+    pub fn missed(&self, name: u64) {
+        let was_here = {
+            let places = self.places.read();
+            if places.is_empty() {
+                return;
+            }
+            let (place, tag) = Self::place(name, places.len());
+            places[place].compare_exchange(tag, 0, Relaxed, Relaxed).is_ok()
+        };
+        if was_here {
+            let hits = self.hits.fetch_add(1, Relaxed) + 1;
+            if hits.is_multiple_of(self.hits_per_wake.load(Relaxed)) {
+                self.wake();
+            }
+        }
+    }
+
+    /// Hits since they were last taken.
+    pub fn take_hits(&self) -> u64 {
+        self.hits.swap(0, Relaxed)
+    }
+
+    /// How often it wanted room since this was last asked.
+    pub fn take_wants(&self) -> u64 {
+        self.wants.swap(0, Relaxed)
+    }
+
+    /// The place of a name, and what stands there for it; 0 stands for none.
+    fn place(name: u64, places: usize) -> (usize, u32) {
+        let mut mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^= mixed >> 32;
+        let place = ((mixed >> 32) * places as u64) >> 32;
+        (place as usize, mixed as u32 | 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watching(names: usize, hits_per_wake: u64) -> (GhostCache, Arc<Event>) {
+        let (ghosts, event) = (GhostCache::default(), Arc::new(Event::new()));
+        ghosts.watch(names, hits_per_wake, event.clone());
+        (ghosts, event)
+    }
+
+    #[test]
+    fn counts_what_left_and_is_missed_once_each() {
+        let (ghosts, event) = watching(1000, 10);
+        (0..20).for_each(|name| ghosts.evicted(name * 7919));
+        (0..20).for_each(|name| ghosts.missed(name * 7919 + 1));
+        assert_eq!((ghosts.take_hits(), event.now()), (0, 0), "others are no hits");
+        (0..20).for_each(|name| ghosts.missed(name * 7919));
+        assert_eq!(event.now(), 2);
+        let hits = ghosts.take_hits();
+        assert!((19..=20).contains(&hits), "{hits}: two may share a place");
+        (0..20).for_each(|name| ghosts.missed(name * 7919));
+        assert_eq!(ghosts.take_hits(), 0, "a second miss is of something that came and went");
+    }
+
+    /// Names come back after so many others have left: few are remembered beyond the table's size.
+    #[test]
+    fn remembers_about_as_many_as_it_has_places() {
+        let hits_at_distance = |distance: u64| {
+            let (ghosts, _) = watching(1000, u64::MAX);
+            for name in 0..distance + 5000 {
+                ghosts.evicted(name);
+                if let Some(name) = name.checked_sub(distance) {
+                    ghosts.missed(name);
+                }
+            }
+            ghosts.take_hits()
+        };
+        let (near, at, far) =
+            (hits_at_distance(100), hits_at_distance(1000), hits_at_distance(5000));
+        assert!(near > 4300 && (1500..2300).contains(&at) && far < 150, "{near} {at} {far}");
+    }
+
+    #[test]
+    fn wakes_who_may_bring_memory_before_anything_is_missed() {
+        let (ghosts, event) = watching(1000, 4000);
+        (0..499).for_each(|_| ghosts.wants_room());
+        assert_eq!(event.now(), 0);
+        ghosts.wants_room();
+        assert_eq!((event.now(), ghosts.take_wants(), ghosts.take_wants()), (1, 500, 0));
+        let (ghosts, event) = watching(1000, 10);
+        (0..1000).for_each(|_| ghosts.wants_room());
+        assert_eq!(event.now(), 3, "not for each of a cache that is always full");
+    }
+
+    #[test]
+    fn notes_nothing_before_somebody_watches() {
+        let ghosts = GhostCache::default();
+        ghosts.evicted(1);
+        ghosts.missed(1);
+        ghosts.wake();
+        assert_eq!(ghosts.take_hits(), 0);
+    }
+}
