@@ -29,8 +29,8 @@
 //! # }
 //! ```
 //!
-//! [`Database::open`] recovers what a crash left behind: every acknowledged commit is there, no
-//! other one is half there. Errors are one type, [`Error`], whose [`Kind`] says what to do.
+//! [`Database::open`] recovers after a crash: every acknowledged commit is there as a whole, and no
+//! other transaction in part. Errors are one type, [`Error`], whose [`Kind`] says what to do.
 #![forbid(unsafe_code)]
 
 mod ballast;
@@ -80,7 +80,7 @@ pub use statistics::KeyStatistics;
 pub use stats::{CheckReport, IndexStats, Info, Stats, TableStats};
 pub use txn::{Canceller, TableRef, Txn};
 
-/// A database is shared by threads; a transaction goes from one to another.
+/// Threads share a database; a transaction moves between threads.
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     const fn sent<T: Send>() {}

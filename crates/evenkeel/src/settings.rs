@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The present values of the settings that may change.
 pub(crate) struct Present {
-    /// Held by whoever changes one.
+    /// Held while a setting is changed.
     changing: Mutex<()>,
     memory_size: AtomicU64,
     log_size: AtomicU64,
@@ -55,8 +55,8 @@ fn setting(name: &str) -> Result<&'static Setting> {
 }
 
 impl Engine {
-    /// Divides memory anew: what grew may be used at once, what shrank is given back in the
-    /// background, for nobody waits while frames are emptied and undo is spilled.
+    /// Divides memory anew. Parts that grew may be used at once. Parts that shrank give memory back
+    /// in the background: no caller waits while frames are emptied and undo is spilled.
     fn set_memory(&self, memory: u64) -> Result<()> {
         let shares = MemoryBudget::of(memory).with(&self.options.geometry);
         self.lending.set(&shares)?;
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// # Errors
-    /// `OptionOutOfRange`; for a log that a test has made small, below that.
+    /// `OptionOutOfRange`; a log that a test has made small may also be smaller.
     fn check_log_size(&self, setting: &Setting, log: u64) -> Result<()> {
         match self.options.geometry.log_bytes {
             Some(least) if (least..=setting.max).contains(&log) => Ok(()),
@@ -76,13 +76,14 @@ impl Engine {
 }
 
 impl Database {
-    /// Changes a setting while the database is open; `docs/reference/settings.md` says which may
-    /// change (`online`) and in which unit. It holds until the database is closed.
+    /// Changes a setting while the database is open; `docs/reference/settings.md` says which
+    /// settings may change (`online`) and their units. The value holds until the database is
+    /// closed.
     ///
     /// `memory_size` may grow and shrink: memory that is no longer allowed is given back in the
-    /// background. So may `log_size`: less is reached as checkpoints move, and until then writers
-    /// go on with half of what those free. `durability` is that of commits from now on,
-    /// `lock_wait_timeout` that of transactions that begin from now on.
+    /// background. `log_size` may shrink too: the log reaches its new size as checkpoints advance,
+    /// and until then writers get half of the space that these free. `durability` applies to
+    /// commits from now on, `lock_wait_timeout` to transactions that begin from now on.
     ///
     /// ```
     /// # use evenkeel::{Database, Options};
