@@ -8,13 +8,13 @@ ulonglong memory_size, log_size;
 uint page_size, flush_at_commit;
 char *data_dir;
 
-/* A quarter of the memory that this machine has, or that this process may have. */
+/* A quarter of the memory that this machine has or this process may use. */
 static ulonglong default_memory()
 {
   return MY_MAX((ulonglong) ek_machine_memory() / 4 >> 20, 16) << 20;
 }
 
-/* Gives the engine a new value; the old one stays where it refuses. */
+/* Gives the engine a new value; the old one stays if the engine refuses. */
 static bool give(THD *thd, const char *name, ulonglong value)
 {
   ek_error error;
@@ -65,7 +65,7 @@ static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQC
   "#evenkeel");
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "Seconds to wait for a lock of a row before error 1205", nullptr, nullptr, 50, 0, 1073741824, 0);
-/* As the server's innodb_snapshot_isolation: its default changed with 11.6.2. */
+/* As the server's innodb_snapshot_isolation, whose default changed with 11.6.2. */
 static const my_bool SNAPSHOT_ISOLATION= MYSQL_VERSION_ID >= 110602;
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   "ON: a statement of a REPEATABLE READ transaction that changes or locks a row which is younger than "
