@@ -266,7 +266,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
       return "another type of a column";
     ek_column there;
     if (ek_column_of(evenkeel_db, name(), text(was->field_name), &there) < 0)
-      return "a column that the engine does not know";
+      return "a column unknown to the engine";
     if (field->real_maybe_null() && !(there.flags & EK_NULLABLE))
       return "NULL in a column of a key";
     if (now.a > there.a)

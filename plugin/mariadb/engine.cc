@@ -93,8 +93,8 @@ std::string table_name(const char *path)
 
 int not_open()
 {
-  my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, the engine's files are damaged, "
-                  "missing or not to be read (see the server's log): %s", MYF(0), not_open_why);
+  my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, because the engine's files are damaged, "
+                  "missing or unreadable (see the server's log): %s", MYF(0), not_open_why);
   return HA_ERR_CRASHED;
 }
 
@@ -322,11 +322,11 @@ static int evenkeel_init(void *p)
         error.kind != EK_IO)
       return 1;
     strmake_buf(not_open_why, error.text);
-    sql_print_error("EVENKEEL: the server starts without its tables: each use of one is an error, and "
-                    "none in %s is changed. Stop the server, keep a copy of that directory, look at "
-                    "it with `evenkeel check %s`, then bring back that file or the last backup "
-                    "of the directory; until then let nobody write with the binlog on, whose "
-                    "transactions in these tables may be undecided", data_dir, data_dir);
+    sql_print_error("EVENKEEL: the server starts without the tables of this engine: each use of one is an "
+                    "error, and no file in %s is changed. Stop the server, keep a copy of that directory, "
+                    "examine it with `evenkeel check %s`, and restore the named file or the last backup of the "
+                    "directory. Until then allow no writes with the binlog on, because its transactions in "
+                    "these tables may be undecided", data_dir, data_dir);
   }
   else
   {
@@ -387,13 +387,13 @@ static st_mysql_information_schema schema= {MYSQL_INFORMATION_SCHEMA_INTERFACE_V
 maria_declare_plugin(evenkeel)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN, &engine, "EVENKEEL", "The Evenkeel authors",
-  "Transactional tables that keep their rate while indexes are kept up", PLUGIN_LICENSE_GPL,
+  "Transactional tables with a steady insert rate for many indexes", PLUGIN_LICENSE_GPL,
   entry<evenkeel_init, 1>, entry<evenkeel_deinit>, 0x0001, status_variables, settings, "0.1",
   MariaDB_PLUGIN_MATURITY_GAMMA
 },
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
 SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
-SCHEMA_TABLE("EVENKEEL_JOBS", "What runs in the background", evenkeel_jobs_init),
+SCHEMA_TABLE("EVENKEEL_JOBS", "Background work under way", evenkeel_jobs_init),
 SCHEMA_TABLE("EVENKEEL_WAITS", "Waits by cause", evenkeel_waits_init),
 SCHEMA_TABLE("EVENKEEL_TRX", "Transactions that have changed or locked rows", evenkeel_trx_init),
 SCHEMA_TABLE("EVENKEEL_LOCKS", "Locks on keys and ranges", evenkeel_locks_init)

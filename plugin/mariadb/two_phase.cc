@@ -245,7 +245,7 @@ static int decided_without_us()
 {
   if (THD *thd= current_thd)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
-                        "EVENKEEL is not open: what it may have prepared under this XID stays so");
+                        "EVENKEEL is not open: a transaction that it has prepared under this XID stays prepared");
   return XAER_NOTA;
 }
 
@@ -300,8 +300,8 @@ static bool all_durable(const char *why)
    After a kill it commits them from the binlog. */
 static void end_as_by_kill(const char *why)
 {
-  sql_print_error("EVENKEEL: %s: its log cannot be written and the binlog has commits that the log has "
-                  "not. The server ends now as by kill -9, and the next start recovers them", why);
+  sql_print_error("EVENKEEL: %s: its log cannot be written and lacks commits that the binlog has. The server "
+                  "ends now as by kill -9, and the next start recovers them", why);
   kill(getpid(), SIGKILL);
 }
 

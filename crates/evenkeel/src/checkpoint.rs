@@ -205,7 +205,6 @@ impl Checkpointer {
     /// for log space an actor works, unless the operation itself is the one that the others wait
     /// for. (The checkpoint saves undo of open transactions, and lists or saves duties to free
     /// chains; neither holds it up.)
-    /// or saved as well: neither holds it up.)
     fn press(&self) {
         let Recorder { log, pages, runs, .. } = &self.recorder;
         runs.hand_over_old();

@@ -482,6 +482,7 @@ impl Database {
     /// Waits until every transaction that may have changed a table by now has ended, prepared ones
     /// included. A snapshot taken afterwards sees all their changes, as long as the caller keeps
     /// others from writing by other means.
+    ///
     /// # Errors
     /// `TableMissing`, `TableBusy`; `StatementCancelled`.
     pub fn wait_unchanged(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {

@@ -89,6 +89,7 @@ impl Supervisor {
     /// Ends every thread after its present beat, the one started last first. A beat may wait for
     /// resources that threads started before it provide (log space, frames), so those threads run
     /// until the beat has ended.
+    ///
     /// # Errors
     /// `Internal` if one of them panicked.
     pub(crate) fn stop(&self) -> Result<()> {
