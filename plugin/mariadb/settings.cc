@@ -74,7 +74,7 @@ static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   nullptr, SNAPSHOT_ISOLATION);
 
 #ifdef EVENKEEL_PLANTED
-static MYSQL_SYSVAR_ULONGLONG(fault_new, fault_new, PLUGIN_VAR_RQCMDARG, "Allocations until one fails; 0: none fails", nullptr,
+static MYSQL_SYSVAR_ULONGLONG(fault_new, fault_new, PLUGIN_VAR_RQCMDARG, "Allocations until one fails", nullptr,
   nullptr, 0, 0, ~0ULL, 0);
 static MYSQL_SYSVAR_INT(fault_code, fault_code, PLUGIN_VAR_RQCMDARG, "Changes of rows fail with this code", nullptr,
   nullptr, -1, -1, 10000, 0);
