@@ -7,7 +7,7 @@
 //!   dirty pages at the pace of [`pacing`]), [`Pages::free_frames_beat`] (keeps frames free) and
 //!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
 //! - [`PageRedo`] replays the log onto pages at start.
-//! - [`dirty`], [`pacing`], [`pacer`], [`quiet`] and [`supply`] stand alone, so that
+//! - [`dirty`], [`pacing`], [`pacer`], [`idle_flush`] and [`free_list`] stand alone, so that
 //!   `evenkeel lab` can drive them at any size.
 #![deny(unsafe_code)]
 
