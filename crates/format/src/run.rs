@@ -41,20 +41,20 @@ pub use manifest::{ManifestOp, decode_manifest, encode_manifest};
 use crate::Reader;
 use evenkeel_base::{Code, DatabaseId, Error, IndexId, Result, crc32c};
 
-/// Raw bytes of a data block before it is closed.
+/// Raw bytes at which a data block is closed.
 pub const BLOCK_BYTES: usize = 8 << 10;
 /// An entry (key, pk and value together) is at most this long.
 pub const ENTRY_BYTES_MAX: usize = 512 << 10;
-/// Raw bytes of a data block at most. Files that were written when blocks had 16 KiB are read.
+/// Raw bytes of a data block, at most. Files from when blocks had 16 KiB are also read.
 pub const BLOCK_BYTES_MAX: usize = (16 << 10) + 2 * ENTRY_BYTES_MAX;
-/// Raw bytes of fences, a filter or a footer at most.
+/// Raw bytes of fences, a filter or a footer, at most.
 pub const META_BYTES_MAX: usize = 256 << 20;
 /// Length of an envelope's head.
 pub const ENVELOPE: usize = 32;
 /// Format version of run files.
 pub const RUN_VERSION: u32 = 1;
 
-/// What an envelope holds.
+/// The content of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EnvelopeKind {
@@ -68,12 +68,12 @@ pub enum EnvelopeKind {
     Footer = 4,
 }
 
-/// Identity of an envelope: where it must be and what it must be.
+/// Identity of an envelope: its place and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvelopeId {
-    /// Whose it is.
+    /// Its database.
     pub database: DatabaseId,
-    /// What it holds.
+    /// Its content.
     pub kind: EnvelopeKind,
     /// Its file.
     pub file: u64,
@@ -85,12 +85,12 @@ pub struct EnvelopeId {
     pub number: u32,
 }
 
-/// What the head of an envelope says, not checked against its checksum.
+/// The fields of the head of an envelope, not verified by its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvelopeHead {
-    /// What it holds.
+    /// Its content.
     pub kind: EnvelopeKind,
-    /// Length of what follows.
+    /// Length of the stored bytes.
     pub stored_len: usize,
     /// Its index.
     pub index: IndexId,
@@ -101,7 +101,7 @@ pub struct EnvelopeHead {
 }
 
 impl EnvelopeHead {
-    /// Reads the head at the start of `bytes`; none if it is not one. Only [`open`] tells whether
+    /// Reads the head at the start of `bytes`; none if it is invalid. Only [`open`] verifies that
     /// the envelope is whole.
     pub fn decode(bytes: &[u8]) -> Option<EnvelopeHead> {
         use EnvelopeKind::{Data, Fences, Filter, Footer};
@@ -158,7 +158,7 @@ pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
             .with("file", format_args!("runs/{:08}.run", id.file))
             .with("offset", id.position);
         match id.kind {
-            // It is of all indexes in the file.
+            // The footer belongs to all indexes in the file.
             EnvelopeKind::Footer => error.with("why", why),
             EnvelopeKind::Data => {
                 error.with("index", id.index).with("block", id.number).with("why", why)
