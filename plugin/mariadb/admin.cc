@@ -10,7 +10,7 @@ struct Check
   int32_t stage;
 };
 
-/* What SHOW PROCESSLIST says, by stage. */
+/* The texts of SHOW PROCESSLIST, by stage. */
 static const char *const stages[]= {"checking pages", "reading rows", "checking indexes"};
 
 static void problem(void *context, ek_bytes line)
@@ -22,7 +22,7 @@ static void problem(void *context, ek_bytes line)
                       text.c_str());
 }
 
-/* How far it is, for others to see; is it to end. */
+/* Reports the progress to others; nonzero ends the check. */
 static int32_t watch(void *context, int32_t stage, uint32_t done_ppm)
 {
   Check *check= static_cast<Check *>(context);
@@ -36,8 +36,8 @@ static int32_t watch(void *context, int32_t stage, uint32_t done_ppm)
   return thd_kill_level(check->thd) != THD_IS_NOT_KILLED;
 }
 
-/* The structure of the tree, the files of the indexes, and each index against the rows, both
-   directions, at one snapshot: writers go on. */
+/* Checks the structure of the tree, the files of the indexes, and each index against the rows in both directions, at
+   one snapshot. Writers continue. */
 int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
 {
   ek_error error;
@@ -64,8 +64,8 @@ int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
   return found ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
 }
 
-/* CHECK TABLE ... FOR UPGRADE: keys that another version of a collation made cannot be compared with
-   those of this one; ALTER TABLE ... FORCE makes them anew. */
+/* CHECK TABLE ... FOR UPGRADE: keys made by another version of a collation cannot be compared with keys of this
+   version. ALTER TABLE ... FORCE makes them anew. */
 int ha_evenkeel::check_for_upgrade(HA_CHECK_OPT *)
 {
   ek_error error;
@@ -80,7 +80,7 @@ int ha_evenkeel::check_for_upgrade(HA_CHECK_OPT *)
   }
 }
 
-/* Rows are drawn, and what they say of the keys is kept for `info`. */
+/* Samples rows and keeps their statistics of the keys for `info`. */
 int ha_evenkeel::analyze(THD *thd, HA_CHECK_OPT *)
 {
   ek_error error;
@@ -97,5 +97,5 @@ int ha_evenkeel::analyze(THD *thd, HA_CHECK_OPT *)
   return info(HA_STATUS_CONST | HA_STATUS_VARIABLE) ? HA_ADMIN_FAILED : HA_ADMIN_OK;
 }
 
-/* Indexes are merged in the background; leaves become full again by copying the table. */
+/* The background compacts indexes; only a copy of the table makes its leaves full again. */
 int ha_evenkeel::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }

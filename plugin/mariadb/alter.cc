@@ -1,18 +1,15 @@
-/* ALTER TABLE in place: indexes are built beside readers and writers, columns change without
-   rewriting rows. What cannot be done so is left to the server's copying ALTER.
-
-   1. prepare (nobody else uses the table): the build of new indexes begins, under provisional
-      names; it returns when every writer from now on keeps them up (F1);
-   2. inplace (others read and write): waits for the build, shows its progress, heeds KILL (of a few
-      rows it is over already); looks for NULL where there may be none any more (`not_null.cc`);
-   3. commit (nobody else uses the table): one change of the engine's catalog gives the indexes
-      their names and does all the rest; `table_version` is another one from there on.
-
-   The server calls each of them for every partition of a table. All partitions have one build,
-   which begins with the last of them, and one change, which comes with the first: all are changed
-   or none. What the server wants to know after a crash it asks by the name of the table, of which
-   the engine knows only partitions, and without a `table_version`: so the change is marked with the
-   version of the server's new definition until the statement ends. */
+/* ALTER TABLE in place: indexes are built while others read and write, and columns change without rewriting rows.
+   The server's copying ALTER does the rest.
+   1. prepare (nobody else uses the table): the build of new indexes begins, under provisional names. The call
+      returns when every writer from now on maintains them (F1).
+   2. inplace (others read and write): waits for the build, shows its progress and heeds KILL (a build of few rows
+      has ended already); looks for NULL in columns that become NOT NULL (`not_null.cc`).
+   3. commit (nobody else uses the table): one change of the engine's catalog gives the indexes their names and makes
+      all other changes; `table_version` differs from there on.
+   The server calls each phase for every partition of a table. All partitions share one build, which begins with the
+   last partition, and one change, which is made at the first: all are changed or none. After a crash the server asks
+   for the state of the change by the name of the table, of which the engine knows only partitions, and without a
+   `table_version`. So the change is marked with the version of the server's new definition until the statement ends. */
 #include "ha_evenkeel.h"
 #include "alter.h"
 #include "entry.h"
@@ -30,13 +27,13 @@
 /* The engine's type of strings of bytes (docs/format/page.md). */
 static const uint8_t BYTES_CODE= 14;
 
-/* Nothing of it is stored: the new definition is the server's alone. */
+/* Changes of which the engine stores nothing: only the server's definition changes. */
 static const alter_table_operations METADATA=
   ALTER_COLUMN_DEFAULT | ALTER_CHANGE_CREATE_OPTION | ALTER_RENAME | ALTER_CHANGE_INDEX_COMMENT |
   ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_DROP_CHECK_CONSTRAINT |
   ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER |
   ALTER_STORED_COLUMN_ORDER | ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_COLUMN_FORMAT;
-/* One change of the engine's catalog. */
+/* Changes that are one change of the engine's catalog. */
 static const alter_table_operations INSTANT=
   ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NAME |
   ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_NULLABLE |
@@ -45,7 +42,7 @@ static const alter_table_operations INSTANT=
 static const alter_table_operations BUILD=
   ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
-/* A column of a default longer than this is added by copying (limits of the engine's catalog). */
+/* A column with a longer default is added by copying (limits of the engine's catalog). */
 static const size_t DEFAULT_BYTES_MAX= 512;
 
 static ek_bytes text(const LEX_CSTRING &s) { return {(const uint8_t *) s.str, s.length}; }
@@ -64,19 +61,19 @@ std::string without_mark(const std::string &index)
   return index.compare(0, PROVISIONAL.size(), PROVISIONAL) ? index : index.substr(PROVISIONAL.size());
 }
 
-/* What an ALTER holds of a table, or of a partition, between its calls. */
+/* State of an ALTER for a table or a partition between the server's calls. */
 class Alter_context : public inplace_alter_handler_ctx
 {
 public:
   explicit Alter_context(ha_evenkeel *of) : owner(of) {}
   ha_evenkeel *const owner;
-  /* Of all partitions, in the context of the first. */
+  /* The build of all partitions, in the context of the first. */
   std::unique_ptr<Build> build;
-  /* Of columns that are made NOT NULL: in this table, or partition. */
+  /* The watch of columns that become NOT NULL, in this table or partition. */
   std::unique_ptr<Null_watch> nulls;
 };
 
-/* Of all partitions, or of the table. */
+/* The contexts of all partitions, or of the table. */
 static std::vector<Alter_context *> contexts_of(const Alter_inplace_info *info)
 {
   std::vector<Alter_context *> all;
@@ -88,8 +85,7 @@ static std::vector<Alter_context *> contexts_of(const Alter_inplace_info *info)
   return all;
 }
 
-/* The handlers whose tables are changed as one: of all partitions that this ALTER was told of, or
-   this one. */
+/* The handlers whose tables are changed as one: of all partitions that this ALTER was given, or this one. */
 std::vector<ha_evenkeel *> ha_evenkeel::changed_together(const Alter_inplace_info *info)
 {
   std::vector<ha_evenkeel *> all;
@@ -102,7 +98,7 @@ std::vector<ha_evenkeel *> ha_evenkeel::changed_together(const Alter_inplace_inf
 
 /* -- what is to change -- */
 
-/* The fields of the new definition beside the old fields that they were, null for new ones. */
+/* For each field of the new definition its old field, null for a new one. */
 static std::vector<const Field *> old_fields(const Alter_inplace_info *info)
 {
   std::vector<const Field *> old;
@@ -118,7 +114,7 @@ static const KEY *primary_of(const TABLE *table)
   return key < MAX_KEY ? &table->key_info[key] : nullptr;
 }
 
-/* Is the primary key, declared or the first unique one without NULLs, the same after it. */
+/* True if the primary key (declared, or the first unique key without NULLs) stays the same. */
 static bool same_primary(const TABLE *before, const TABLE *after,
                          const std::vector<const Field *> &old)
 {
@@ -138,13 +134,13 @@ static bool same_primary(const TABLE *before, const TABLE *after,
   return true;
 }
 
-/* Does the engine keep the values of a column: also of a virtual one that is in a key. */
+/* True if the engine stores the values of a column, including a virtual column that is in a key. */
 static bool is_kept(const TABLE *table, const Field *field)
 {
   return field->stored_in_db() || in_a_key(table, field);
 }
 
-/* Has the engine no column of a table. */
+/* True if the engine has no column of the table. */
 static bool has_no_column(const TABLE *table)
 {
   for (Field **field= table->field; *field; field++)
@@ -153,8 +149,8 @@ static bool has_no_column(const TABLE *table)
   return true;
 }
 
-/* The virtual columns that are in keys afterwards were so before, unchanged: the engine has their
-   values. (A change of their expressions is a flag of its own.) */
+/* True if all virtual columns in the new keys were in keys before, unchanged, so that the engine has their values.
+   (A change of their expressions has a flag of its own.) */
 static bool has_virtual_keys(const TABLE *before, const TABLE *after,
                              const std::vector<const Field *> &old)
 {
@@ -173,9 +169,9 @@ static bool has_virtual_keys(const TABLE *before, const TABLE *after,
   return true;
 }
 
-/* Is a default that is an expression one value for all rows that are there: a constant, or a time as
-   CURRENT_TIMESTAMP is (of other types, nobody would say that a value does not fit). The record of the
-   new definition has it then. */
+/* True if a default expression has one value for all existing rows: a constant, or a time such as CURRENT_TIMESTAMP.
+   (For other types no check would tell that a value does not fit.) The record of the new definition then holds the
+   value. */
 static bool is_one_value(const Field *field)
 {
   const Virtual_column_info *given= field->default_value;
@@ -187,25 +183,25 @@ static bool is_one_value(const Field *field)
     return false;
   if (given->expr->save_in_field_no_warnings(const_cast<Field *>(field), false))
     return false;
-  /* NULL is taken for another value where a column has none; copying refuses it. */
+  /* For a NOT NULL column NULL becomes another value; the copying ALTER refuses it. */
   return field->real_maybe_null() || !given->expr->null_value;
 }
 
-/* Has a column no NULL any more. */
+/* True if a column becomes NOT NULL. */
 static bool loses_null(const Field *field, const Field *was)
 {
   return was && was->real_maybe_null() && !field->real_maybe_null();
 }
 
-/* May that be done by looking for NULL. It is an error then; where copying would make another value of it,
-   it has to be copied. */
+/* True if a search for NULL is enough for that. A NULL is then an error; where the copying ALTER would convert it to
+   another value, the table has to be copied. */
 static bool may_lose_null(THD *thd, const Field *field, const Field *was)
 {
   return thd->is_strict_mode() && field->type() != MYSQL_TYPE_TIMESTAMP && !field->vcol_info &&
          !was->vcol_info;
 }
 
-/* The value that rows which are there show for a new column; false if that is not one value. */
+/* The value that existing rows show for a new column; false if it is not one value. */
 static bool default_of(const Field *field, ek_value *value)
 {
   if ((field->default_value && !is_one_value(field)) || (field->flags & AUTO_INCREMENT_FLAG))
@@ -225,13 +221,13 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
     return "this change";
   if (!table->part_info != !altered->part_info || info->alter_info->partition_flags)
     return "a change of partitions at once";
-  /* A crash among the renamings: the server would go on with a partition's handler, by the name of the
-     table, and leave the partitions behind (its DDL log, DDL_ALTER_TABLE_PHASE_INPLACE). */
+  /* After a crash among the renamings the server would continue with the handler of one partition, by the name of
+     the table, and leave the partitions behind (its DDL log, DDL_ALTER_TABLE_PHASE_INPLACE). */
   if (table->part_info && flags & ALTER_RENAME)
     return "a new name of a partitioned table at once";
   if (info->ignore)
     return "ALTER IGNORE";
-  /* The server looks at the rows only as it copies them: a sequence has one. */
+  /* The server checks the rows of a sequence, which has one, only while it copies them. */
   if (info->create_info->used_fields & HA_CREATE_USED_SEQUENCE)
     return "SEQUENCE";
   const std::vector<const Field *> old= old_fields(info);
@@ -270,7 +266,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
       return "another type of a column";
     ek_column there;
     if (ek_column_of(evenkeel_db, name(), text(was->field_name), &there) < 0)
-      return "a column that the engine does not know";
+      return "a column unknown to the engine";
     if (field->real_maybe_null() && !(there.flags & EK_NULLABLE))
       return "NULL in a column of a key";
     if (now.a > there.a)
@@ -281,8 +277,8 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   return nullptr;
 }
 
-/* The server takes the least of what the partitions say, and "not in place" is not the least. Where the
-   flags have changed it asks all of them again: so one that cannot makes the others say so too. */
+/* The server takes the lowest answer of the partitions, and "not in place" is not the lowest. If the flags have
+   changed it asks all partitions again. So a partition that refuses makes the others refuse, too. */
 static enum_alter_inplace_result refuse(Alter_inplace_info *info)
 {
   if (info->handler_flags & ALTER_PARTITIONED)
@@ -315,11 +311,11 @@ ha_evenkeel::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
-/* Adds the indexes to be built in this table, as it is before the change, to a build; a reason if that
-   cannot be. */
+/* Adds the new indexes of this table, in its definition before the change, to a build; returns a reason if that is
+   impossible. */
 const char *ha_evenkeel::plan_build(TABLE *altered, Alter_inplace_info *info, Build *build)
 {
-  /* Fields of the new definition -> columns as they are now. */
+  /* From fields of the new definition to the present columns. */
   std::vector<int> columns;
   for (const Field *was : old_fields(info))
     columns.push_back(was ? m_columns[was->field_index] : -1);
@@ -364,7 +360,7 @@ bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std:
                     !fill(table->record[0], m_row, false);
   if (found)
   {
-    /* All columns of the new definition are in use: the server sees to that. */
+    /* The server marks all columns of the new definition as used. */
     const std::vector<const Field *> old= old_fields(info);
     for (uint i= 0; altered->field[i]; i++)
       if (old[i] && old[i]->stored_in_db())
@@ -405,8 +401,8 @@ void ha_evenkeel::report_build(TABLE *altered, Alter_inplace_info *info, Build *
     print_error(handler_error(ha_thd(), error), MYF(0));
 }
 
-/* From now on writers show where they write NULL. True, with the error said, if a transaction that no
-   connection has any more, prepared by XA, uses the table: nobody watches what it has written. */
+/* From now on writers report where they write NULL. True, with the error raised, if a transaction that was prepared
+   by XA and belongs to no connection any more uses the table: its writes were not watched. */
 bool ha_evenkeel::watch_nulls(TABLE *altered, Alter_inplace_info *info)
 {
   const std::vector<const Field *> old= old_fields(info);
@@ -425,7 +421,7 @@ bool ha_evenkeel::watch_nulls(TABLE *altered, Alter_inplace_info *info)
   return false;
 }
 
-/* True, with the error said, if a row has NULL where there may be none any more. */
+/* True, with the error raised, if a row has NULL in a column that becomes NOT NULL. */
 bool ha_evenkeel::has_nulls(const Null_watch &watch)
 {
   std::vector<uint32_t> columns;
@@ -494,7 +490,7 @@ bool ha_evenkeel::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   return context && context->nulls && has_nulls(*context->nulls);
 }
 
-/* A change of a table in the engine's catalog, with the names it points to. */
+/* A change of a table in the engine's catalog, with the names that it points to. */
 struct ha_evenkeel::Change
 {
   explicit Change(const std::string &of) : table(of) {}
@@ -569,7 +565,7 @@ void ha_evenkeel::plan_columns(TABLE *altered, Alter_inplace_info *info, Change 
   }
 }
 
-/* The version of a definition of the server's, as the engine keeps it. */
+/* The engine's form of the version of a server's definition. */
 static uint64_t mark_of(const LEX_CUSTRING &version)
 {
   uint64_t halves[2]= {0, 0};
@@ -578,7 +574,7 @@ static uint64_t mark_of(const LEX_CUSTRING &version)
   return mark ? mark : 1;
 }
 
-/* The server's log of DDL has ended with the statement: no crash makes it ask any more. */
+/* The server's DDL log has ended with the statement: no crash makes it ask for the mark any more. */
 static void forget_mark(void *of)
 {
   const std::unique_ptr<std::string> marked(static_cast<std::string *>(of));
@@ -587,7 +583,7 @@ static void forget_mark(void *of)
     report("mark of an ALTER TABLE", error);
 }
 
-/* Changes tables as one; false if that was done, or nothing is to be changed. */
+/* Changes tables as one; false if that succeeded or there is nothing to change. */
 bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *info, bool commit)
 {
   std::vector<ek_change> what;
@@ -598,12 +594,13 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
     return false;
   const bool marks= commit && table->part_info;
   const uint64_t mark= marks ? mark_of(info->create_info->tabledef_version) : 0;
-  /* The engine marks the first of those that it is given. What is kept is there before the change is done. */
+  /* The engine marks the first table that it is given. The object that forgets the mark must exist before the change
+     is made. */
   std::unique_ptr<std::string> marked;
   if (marks)
     marked.reset(new std::string((const char *) what[0].table.ptr, what[0].table.len));
   ek_error error;
-  /* What is taken back has no other chance. */
+  /* A rollback has no second chance. */
   const ek_schema_wait wait= schema_wait(ha_thd());
   if (ek_alter_tables(evenkeel_db, what.data(), what.size(), mark, commit ? &wait : nullptr, &error))
   {
@@ -620,7 +617,7 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
   return false;
 }
 
-/* Rows may have got greater numbers since the statement was looked at; none gets one now. */
+/* Transactions may have inserted greater numbers since the statement was examined; none can insert one now. */
 void ha_evenkeel::raise_numbers(ulonglong next)
 {
   ek_error error;
@@ -664,7 +661,7 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (commit && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
     for (ha_evenkeel *part : parts)
       part->raise_numbers(info->create_info->auto_increment_value);
-  /* Snapshots from before may see NULL in rows of then. */
+  /* Older snapshots may see NULL in old row versions. */
   for (const Alter_context *of : contexts)
     if (ek_error error; commit && of->nulls &&
         ek_readable_from(evenkeel_db, of->owner->name(), 1, &error))
@@ -672,7 +669,7 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       report("ALTER TABLE ... NOT NULL", error);
       warn_of_error(ha_thd(), error);
     }
-  /* The server need not call for the other partitions; it does for each to take back. */
+  /* The server need not call commit for the other partitions; it calls rollback for each. */
   if (commit)
     info->group_commit_ctx= nullptr;
   if (context)
@@ -692,10 +689,10 @@ ulonglong ha_evenkeel::table_version() const
   return ek_table_figures(evenkeel_db, name(), &info, &error) ? 0 : info.definition;
 }
 
-/* Is there a partition of a table whose last change has this mark. */
+/* True if a partition of the table has this mark of its last change. */
 static bool is_marked(const std::string &table, uint64_t mark)
 {
-  /* Nothing is allocated where the engine calls back. */
+  /* The engine calls back here, so nothing is allocated. */
   struct Wanted
   {
     std::string begin;
@@ -737,7 +734,7 @@ bool ha_evenkeel::can_convert_nocopy(const Field &field, const Column_definition
   return now.type_handler()->real_field_type() == type && now.charset == field.charset() &&
          now.length >= field.field_length && Column::of(&field).type_code == BYTES_CODE &&
          (type == MYSQL_TYPE_VARCHAR ||
-          /* Such values are stored with the spaces that fill them up. */
+          /* Values of such columns are stored with their padding spaces. */
           (field.has_charset() && !(field.charset()->state & MY_CS_NOPAD))) &&
          !now.compression_method() &&
          !field.compression_method();
@@ -750,7 +747,7 @@ Compare_keys ha_evenkeel::compare_key_parts(const Field &was, const Column_defin
   const Compare_keys plain= handler::compare_key_parts(was, now, before, after);
   if (plain != Compare_keys::NotEqual)
     return plain;
-  /* A whole column that has grown is the same key. */
+  /* A whole column that has grown gives the same key. */
   const bool whole= before.length == was.key_length() && after.length >= now.length &&
                     !(before.key_part_flag & HA_PART_KEY_SEG);
   return whole && can_convert_nocopy(was, now) ? Compare_keys::EqualButKeyPartLength

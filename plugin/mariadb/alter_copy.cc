@@ -1,11 +1,8 @@
-/* ALTER TABLE that copies: rows on their way into the new table.
-
-   The server says where the copy begins and ends. Between the two nobody else knows the table, and it
-   is dropped if the statement fails; so the rows are no part of the statement's transaction, are not
-   locked, and leave next to nothing behind to undo them by. Indexes are built at the end, all in one
-   pass over the rows, and there the duplicates of their unique ones are found. The server goes on
-   with the change of its definition when all that is durable. After a crash its log of DDL drops the
-   new table. */
+/* ALTER TABLE that copies: rows on their way into the new table. The server says where the copy begins and ends. In
+   between no other connection knows the table, and it is dropped if the statement fails. So the rows are no part of
+   the statement's transaction, are not locked, and need next to no undo. Indexes are built at the end, in one pass
+   over the rows, which finds the duplicates of unique keys. The server changes its definition after all of it is
+   durable. After a crash the server's DDL log drops the new table. */
 #include "ha_evenkeel.h"
 #include "ddl.h"
 #include "entry.h"
@@ -18,16 +15,15 @@ static void add_name(void *to, ek_bytes name)
   static_cast<std::vector<std::string> *>(to)->emplace_back((const char *) name.ptr, name.len);
 }
 
-/* The server itself looks for duplicates of such keys, in rows that it has written before. */
+/* The server itself looks for duplicates of such keys among the rows that it has written. */
 static bool server_checks_keys(const TABLE_SHARE *share)
 {
   return share->long_unique_table || share->period.unique_keys;
 }
 
-/* Of partitions that an ALTER makes beside others the server asks nobody whether the copy has
-   succeeded: those are written as by INSERT. Nor is a sequence copied so, whose row is written in a
-   transaction of its own. With IGNORE rows are left out whose unique keys others have, which must be
-   seen as they come. */
+/* Three kinds of copy are left to row inserts. The server does not ask whether the copy succeeded for partitions
+   that an ALTER makes next to others. The row of a sequence is written in a transaction of its own. With IGNORE,
+   rows with duplicate keys are left out, so duplicates must be found as the rows arrive. */
 void ha_evenkeel::begin_copy(bool ignore)
 {
   if (m_copy || !evenkeel_db || !copies_table(ha_thd()) || server_checks_keys(table_share) ||
@@ -36,7 +32,7 @@ void ha_evenkeel::begin_copy(bool ignore)
   std::unique_ptr<Build> build(new Build(ha_thd()));
   if (build->begin_copy(m_name, ignore))
   {
-    /* Then it is done row by row. */
+    /* Then the rows are inserted one by one. */
     report("ALTER TABLE that copies", build->error);
     return;
   }
@@ -47,9 +43,9 @@ void ha_evenkeel::begin_copy(bool ignore)
   m_copy= std::move(build);
 }
 
-/* The table that rows are copied from, before its first is read. Whoever has a metadata lock has
-   written nothing that is undecided; one who has none any more, prepared by XA, may have. The snapshot
-   comes behind him, of each partition its own. */
+/* Prepares the source table before its first row is read. A transaction that still has its metadata lock has no
+   undecided changes of the table; one prepared by XA whose metadata lock is gone may have some. The snapshot of each
+   partition is taken after that transaction has ended. */
 int ha_evenkeel::begin_copied(ek_error *error)
 {
   const ek_schema_wait wait= schema_wait(ha_thd());
@@ -70,7 +66,7 @@ int ha_evenkeel::copy_row(const Values &row)
   return table->found_next_number_field ? number_written() : 0;
 }
 
-/* All rows are in. An error is the statement's. */
+/* All rows are in the table. An error fails the statement. */
 int ha_evenkeel::end_copy()
 {
   if (!m_copy)
@@ -81,7 +77,7 @@ int ha_evenkeel::end_copy()
   if (build->wait(thd, EK_BUILD_DONE))
     return copy_failed(build.get());
   ek_error error;
-  /* Rows of a temporary table are there for a transaction that began before too. */
+  /* Transactions that began earlier see the rows of a temporary table, too. */
   if (table_share->tmp_table && !is_copy(m_name) && ek_readable_from(evenkeel_db, name(), 0, &error))
     return fail(error);
   return 0;
@@ -100,7 +96,7 @@ bool ha_evenkeel::copied_row(const std::string &key)
          !(table->vfield && table->update_virtual_fields(table->file, VCOL_UPDATE_FOR_READ));
 }
 
-/* The error that the server prints, of a table in which all rows are. */
+/* The error for the server to print; all rows are in the table. */
 int ha_evenkeel::copy_failed(Build *build)
 {
   const ek_error &error= build->error;
@@ -114,7 +110,7 @@ int ha_evenkeel::copy_failed(Build *build)
                     copied_row(key);
   if (known && !table->part_info)
     return HA_ERR_FOUND_DUPP_KEY;
-  /* Of a partitioned table it would ask the partition that was written last. */
+  /* For a partitioned table the server would ask the partition that was written last. */
   if (known)
     print_keydup_error(table, &table->key_info[m_duplicate],
                        ER_THD(ha_thd(), ER_DUP_ENTRY_WITH_KEY_NAME), MYF(0));

@@ -1,13 +1,13 @@
-/* Numbers of AUTO_INCREMENT columns: the engine keeps the next one of each table. */
+/* Numbers of AUTO_INCREMENT columns: the engine stores the next number of each table. */
 #include "ddl.h"
 #include "ha_evenkeel.h"
 
-/* The number behind `number` in the series offset, offset + increment, ...; 0 if there is none. */
+/* The first number above `number` in the series offset, offset + increment, ...; 0 if there is none. */
 static ulonglong next_in_series(ulonglong number, ulonglong offset, ulonglong increment)
 {
   if (increment <= 1)
     return number + 1;
-  /* As InnoDB: an offset beyond the increment counts for nothing. */
+  /* As in InnoDB: an offset above the increment is ignored. */
   if (offset > increment)
     offset= 0;
   if (number < offset)
@@ -16,7 +16,7 @@ static ulonglong next_in_series(ulonglong number, ulonglong offset, ulonglong in
   return next > number ? next : 0;
 }
 
-/* The number that the server makes of the next free one; ULONGLONG_MAX if there is none. */
+/* The number that the server derives from the next free one; ULONGLONG_MAX if there is none. */
 static ulonglong made_of(ulonglong free, ulonglong offset, ulonglong increment)
 {
   if (increment <= 1)
@@ -25,7 +25,7 @@ static ulonglong made_of(ulonglong free, ulonglong offset, ulonglong increment)
   return made >= free ? made : ULONGLONG_MAX;
 }
 
-/* Where numbers go on behind `wanted` of them; ULONGLONG_MAX: none are left. */
+/* Where the numbers continue after `wanted` of them; ULONGLONG_MAX if none are left. */
 static ulonglong end_of(ulonglong free, ulonglong offset, ulonglong increment, ulonglong wanted)
 {
   ulonglong last, more;
@@ -42,21 +42,21 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
   *first= ULONGLONG_MAX;
   *given= 0;
   const ulonglong greatest= table->next_number_field->get_max_int_value();
-  /* A copy has the table alone, and the server wants as many as it takes for the rows, by an estimate and with
-     those of history, which get none: what is left of them would be a gap behind the last row. */
+  /* A copying statement has the table alone. The server reserves its estimate of the rows, history rows included,
+     which get no number; unused numbers would leave a gap after the last row. */
   if (copies_table(ha_thd()))
     wanted= 1;
   for (;;)
   {
     const ulonglong next= ek_next_number(evenkeel_db, name());
     ulonglong free= next;
-    /* The series of a smaller increment begins right behind the last number: what the greater one
-       skipped was nobody's, if this handle was the last to take numbers. */
+    /* The series of a smaller increment begins right after the last number: the numbers that the greater increment
+       skipped belong to nobody, if this handle was the last to reserve numbers. */
     if (increment > 1 && increment < m_numbers.increment && next == m_numbers.end)
       free= MY_MIN(next, MY_MAX(next_in_series(m_numbers.last, offset, increment), 1));
     if (free > greatest || free == ULONGLONG_MAX)
     {
-      /* None is left in the column: the server says so when it stores this one. */
+      /* The column has no number left; the server raises the error when it stores this one. */
       *first= free;
       *given= 1;
       return;
@@ -66,7 +66,7 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
     const int moved= ek_move_numbers(evenkeel_db, name(), next, end, &error);
     if (moved < 0)
     {
-      /* What the server returns for it, whose text names no cause. */
+      /* The server's own error for this; its text names no cause. */
       handler_error_as(ha_thd(), error, HA_ERR_AUTOINC_READ_FAILED);
       return;
     }
@@ -80,9 +80,9 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
   }
 }
 
-/* The number in a record's AUTO_INCREMENT column; 0 if none is above it. The field would say that a DOUBLE
-   does not fit an integer, an error in strict mode: what is beyond the numbers that the type counts
-   exactly moves nothing, as with InnoDB. */
+/* The number in a record's AUTO_INCREMENT column; 0 if no number follows it. The value of a DOUBLE is read without
+   the field, which would raise an error in strict mode if it does not fit an integer. As in InnoDB, values beyond
+   the range that the type represents exactly do not move the next number. */
 static ulonglong number_in(Field *field)
 {
   const ulonglong greatest= field->get_max_int_value();
@@ -95,7 +95,7 @@ static ulonglong number_in(Field *field)
   return n < 0 && !(field->flags & UNSIGNED_FLAG) ? 0 : (ulonglong) n;
 }
 
-/* A row was written with a number: the next ones are above it. */
+/* A row was written with a number: the next numbers are above it. */
 int ha_evenkeel::number_written()
 {
   const ulonglong n= number_in(table->found_next_number_field);
@@ -118,14 +118,14 @@ int ha_evenkeel::reset_auto_increment(ulonglong value)
 
 void ha_evenkeel::update_create_info(HA_CREATE_INFO *info)
 {
-  /* Where no column counts there is nothing to show, and one that an ALTER adds begins at 1, unless that
+  /* Without an AUTO_INCREMENT column there is no number to show. A column that an ALTER adds begins at 1, unless the
      ALTER says otherwise. */
   const bool counts= table->found_next_number_field;
   if (!(info->used_fields & HA_CREATE_USED_AUTO))
     info->auto_increment_value= counts ? ek_next_number(evenkeel_db, name()) : 0;
 }
 
-/* A new table begins where its definition, or the table it replaces, says. */
+/* The numbers of a new table begin where its definition, or the table that it replaces, says. */
 int ha_evenkeel::begin_numbers(const std::string &made, const HA_CREATE_INFO *info)
 {
   const int command= thd_sql_command(ha_thd());

@@ -1,4 +1,4 @@
-/* Backups of the server (BACKUP STAGE, as mariadb-backup uses it): they know nothing of our files. */
+/* Backups by the server (BACKUP STAGE, which mariadb-backup uses): they do not copy our files. */
 #include "backup.h"
 #include "server.h"
 

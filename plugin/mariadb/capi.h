@@ -1,5 +1,5 @@
-/* The engine's C interface: crates/capi declares the same in Rust, where each function is documented;
-   a test of that crate compares the two. */
+/* The engine's C interface. crates/capi declares the same functions in Rust and documents each; a test of that crate
+   compares the two. */
 #ifndef EVENKEEL_CAPI_H
 #define EVENKEEL_CAPI_H
 #include <stddef.h>
@@ -45,7 +45,7 @@ typedef struct
   const ek_collations *collations;
 } ek_options;
 
-/* The error of a code, with no context: tests go through all. */
+/* The error of a code, without context, for tests that go through all codes. */
 void ek_error_of_code(int32_t code, ek_error *error);
 
 ek_database *ek_open(ek_bytes path, const ek_options *options, ek_error *error);

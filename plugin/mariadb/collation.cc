@@ -3,22 +3,20 @@
 #include <new>
 #include <vector>
 
-/* A collation's weights come in units of one length. A string is compared as its units, then, where
-   the collation pads, as spaces without end:
+/* A collation gives the weights of a string in units of one length. A comparison compares the units and then, where
+   the collation pads, endless spaces. A key is encoded as follows:
+   - units: each in a code without byte 0, in the order of the units;
+   - a run of spaces: a space, then 1 and the length of the run if a unit below a space follows, or 3 and the length,
+     falling, if a unit above a space follows;
+   - the end: a space, then 2.
+   So the end compares like endless spaces. Without padding the end adds nothing, and nothing is below everything.
+   For a collation of several levels the key has one such string after the other. */
 
-     units     each in a code without byte 0 whose order is that of the units
-     spaces    a space, then what the run is followed by: 1 and its length if that is below a space,
-               3 and its length, falling, if above
-     the end   a space, then 2
-
-   So the end compares like spaces that never end. Without padding the end is nothing, which is below
-   everything. Collations of several levels have one such string after the other. */
-
-/* Bytes of weights in a key that come from one character at most where one gives many: U+FDFA gives 18
-   of two bytes each, three of them spaces whose runs take two more. */
+/* Bytes in a key of the weights of one character, at most, where one character has many: U+FDFA has 18 of two bytes
+   each, three of them spaces whose runs take two more. */
 static const uint CHARACTER_BYTES_MAX= 42;
 
-/* How a level's units are coded. */
+/* The encoding of a level's units. */
 enum class Code { BYTE, SMALL, PAIR };
 
 struct Level
@@ -30,17 +28,17 @@ struct Level
   bool pads;
 };
 
-/* Two collations of old trim spaces, and weigh all their levels in one string that ends by itself. */
+/* Two old collations trim spaces, and weigh all their levels in one string that ends by itself. */
 static bool is_czech(const CHARSET_INFO *cs) { return cs->number == 2 || cs->number == 34; }
 
-/* The server compares tis620_thai_nopad_ci by strcmp: what is behind a byte 0 counts for nothing. */
+/* The server compares tis620_thai_nopad_ci by strcmp, so bytes after a byte 0 are ignored. */
 static bool ends_at_zero(const CHARSET_INFO *cs) { return cs->number == 1042; }
 
-/* The server compares the two Chinese collations of Big5 by the codes of characters; its sort keys
-   count their strokes, which is another order. Keys are made of the codes. */
+/* The server compares the two Chinese collations of Big5 by the codes of characters, but its sort keys count
+   strokes, which is another order. Keys here are made of the codes. */
 static bool is_big5(const CHARSET_INFO *cs) { return cs->number == 1 || cs->number == 1025; }
 
-/* As the server compares: letters by their own order, characters by their code, other bytes last. */
+/* In the order of the server's comparison: letters by their own order, characters by their code, other bytes last. */
 static size_t big5_weights(CHARSET_INFO *cs, uchar *weights, const uchar *value, size_t len)
 {
   uchar *out= weights;
@@ -81,15 +79,15 @@ static Level level_of(CHARSET_INFO *cs, uint number, bool multi, bool pads)
   return level;
 }
 
-/* Where the next byte of a key goes: in room for UNIT_BYTES_MAX of every unit and of the end. */
+/* The position of the next byte of a key, in a buffer with UNIT_BYTES_MAX bytes for every unit and for the end. */
 using Out= uchar *&;
 
-/* A run of spaces: a space, how it goes on, and its length. */
+/* A run of spaces: a space, the kind of what follows it, and its length. */
 static const size_t UNIT_BYTES_MAX= 3 + 1 + 3;
 
 static inline void put(Out out, uint32 byte) { *out++= (uchar) byte; }
 
-/* Appends a unit: bytes as they are but none 0; small numbers in one byte; others two by two. */
+/* Appends a unit: bytes as they are (none is 0), small numbers in one byte, others in two. */
 static inline void put_unit(Out out, Code code, uint32 n)
 {
   switch (code)
@@ -154,7 +152,7 @@ static void put_units(Out out, const Level &level, const uchar *weights, size_t 
     end--;
   size_t i= 0;
   if (CODE == Code::BYTE)
-    /* Up to the first space: the rule, and quick. */
+    /* Up to the first space this fast path is the rule. */
     for (; i < end && weights[i] != level.space && weights[i] < 0xfe; i++)
       put(out, weights[i] + 1);
   while (i < end)
@@ -191,11 +189,11 @@ static void put_level(Out out, const Level &level, const uchar *weights, size_t 
 
 bool collation_has_weights(const CHARSET_INFO *cs)
 {
-  /* Encoded file names, which are of no column. */
+  /* Encoded file names, which no column uses. */
   return strcmp(cs->coll_name.str, "filename");
 }
 
-/* A collation and its levels, as found once. */
+/* A collation and its levels, as first determined. */
 struct Known
 {
   uint16_t number= 0;
@@ -208,7 +206,7 @@ struct Known
     CHARSET_INFO *found= get_charset(collation, MYF(0));
     if (!found)
       return false;
-    /* Nothing is known until the last level is. */
+    /* The entry stays unknown until the last level is done. */
     cs= nullptr;
     pads= !(found->state & MY_CS_NOPAD);
     levels.clear();
@@ -216,7 +214,7 @@ struct Known
     const bool multi= left > 1;
     for (uint level= 0; left; level++, left>>= 1)
       if (left & 1)
-        /* Only the first level of several tells strings by the spaces at their end. */
+        /* If there are several levels, only the first distinguishes strings by trailing spaces. */
         levels.push_back(level_of(found, level, multi, pads || !levels.empty()));
     cs= found;
     number= collation;
@@ -224,7 +222,7 @@ struct Known
   }
 };
 
-/* Room that stays, of at least so many bytes. */
+/* A buffer of at least this many bytes that is kept between calls. */
 static uchar *at_least(std::vector<uchar> *room, size_t bytes)
 {
   if (room->size() < bytes)
@@ -244,7 +242,7 @@ bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, s
     len= MY_MIN(len, cs->charpos(value, value + len, chars));
   if (is_czech(cs))
     len= cs->lengthsp((const char *) value, len);
-  /* The server's own estimate is too low for characters of many weights: 36 bytes from two. */
+  /* The server's own estimate is too low for characters of many weights, which give 36 bytes from two. */
   const size_t room= MY_MAX(cs->strnxfrmlen(len + cs->mbmaxlen) * 2, (len + 8) * 18);
   uchar *weights= at_least(&weights_room, room);
   if (is_czech(cs))
@@ -274,7 +272,7 @@ bool collation_weights(uint16_t collation, uint32_t chars, const uchar *value, s
   return true;
 }
 
-/* The engine calls these: nothing is thrown through it. */
+/* The engine calls these functions: they throw nothing. */
 static int64_t ek_weights(uint16_t collation, uint32_t chars, ek_bytes value, uint8_t *out,
                           size_t room) noexcept
 try
@@ -300,7 +298,7 @@ static uint64_t ek_bytes_max(uint16_t collation, uint32_t chars, uint32_t bytes)
   uint64_t count= bytes / cs->mbmaxlen;
   if (chars)
     count= MY_MIN(chars, bytes / cs->mbminlen);
-  /* Units of a character, three bytes each, or what the character of most units has. */
+  /* Units of a character, three bytes each, or the size of the character with the most units. */
   const uint multiply= MY_MAX(cs->strxfrm_multiply, 1);
   const uint per_char= is_czech(cs) ? 2 * multiply : multiply >= 8 ? CHARACTER_BYTES_MAX
                                     : 3 * MY_MAX(multiply, cs->mbmaxlen);
@@ -310,7 +308,7 @@ static uint64_t ek_bytes_max(uint16_t collation, uint32_t chars, uint32_t bytes)
   return levels * (count * per_char + 8) + (is_czech(cs) ? 32 : 0);
 }
 
-/* Over the weights of every character alone and behind an 'a': enough to notice new tables. */
+/* A checksum over the weights of every character, alone and after an 'a': enough to notice new tables. */
 static int64_t ek_checksum(uint16_t collation) noexcept
 try
 {

@@ -1,5 +1,5 @@
-/* A function for tests, `evenkeel_test_collations(seed, pairs)`: compares keys of random strings as
-   the engine orders them with the server's own comparison, for every collation it has. */
+/* A function for tests, `evenkeel_test_collations(seed, pairs)`: for every collation, compares the order of keys of
+   random strings with the server's own comparison. */
 #include "collation.h"
 #include <random>
 #include <vector>
@@ -8,7 +8,7 @@ namespace
 {
 typedef std::mt19937_64 Random;
 
-/* Characters that collations treat in ways of their own. */
+/* Characters that some collations treat specially. */
 const my_wc_t SPECIAL[]= {
     ' ', ' ', ' ', 0x00, 0x01, 0x09, 0x0a, 0x1f, 'a', 'A', 'b', 'c', 'h', 'C', 'H', 'l', 'L', 'd',
     'z', 'Z', 's', 'S', 'n', 'y', 'j', 'i', 'I', 'e', 'o', 'u', '0', '9', '-', '.', '!', '~', 0x7f,
@@ -48,7 +48,7 @@ Characters text(CHARSET_INFO *cs, Random &random)
   return text;
 }
 
-/* Another string that begins or ends like it, or differs in one character. */
+/* A string with the same beginning or end, or one that differs in one character. */
 Characters variation(const Characters &text, CHARSET_INFO *cs, Random &random)
 {
   Characters other= text;
@@ -80,7 +80,7 @@ std::string joined(const Characters &text, size_t count)
 
 int sign(int n) { return n < 0 ? -1 : n > 0; }
 
-/* Compares one pair; false if keys and server differ. */
+/* Compares one pair; false if the keys and the server differ. */
 bool agree(CHARSET_INFO *cs, const Characters &a, const Characters &b, uint32_t chars,
            uint16_t collation, std::string *shown)
 {
@@ -137,7 +137,7 @@ ulonglong collation_self_test(ulonglong seed, uint pairs, std::string *report)
       if (!agree(cs, a, b, chars, (uint16_t) number, &shown) && wrong++ == 0)
         first= shown;
     };
-    /* Long strings of one character: those of many weights take the most room. */
+    /* Long strings of one character: characters of many weights take the most room. */
     for (my_wc_t c : SPECIAL)
     {
       uchar bytes[16];

@@ -1,6 +1,6 @@
 #include "columns.h"
 
-/* Types by the numbers that the engine's catalog has for them. */
+/* Types by their numbers in the engine's catalog. */
 enum { INT8= 2, INT16= 3, INT32= 4, INT64= 5, UINT8_T= 6, UINT16_T= 7, UINT32_T= 8, UINT64_T= 9,
        FLOAT32= 10, FLOAT64= 11, FIXED_BYTES= 13, BYTES= 14 };
 static const uint32_t FIXED_MAX= 255;
@@ -12,7 +12,7 @@ static Column integer(const Field *field, uint8_t type)
           (uint8_t)(is_unsigned ? type + (UINT8_T - INT8) : type), 0, 0};
 }
 
-/* A number stored low byte first, whose order is that of the number. */
+/* A number stored with its low byte first, ordered by its value. */
 static Column little_endian(uint32_t bytes)
 {
   uint8_t type= bytes == 1 ? UINT8_T : bytes == 2 ? UINT16_T : bytes <= 4 ? UINT32_T : UINT64_T;
@@ -43,7 +43,7 @@ Column Column::of(const Field *field)
   case MYSQL_TYPE_ENUM:
   case MYSQL_TYPE_SET: return little_endian(field->pack_length());
   case MYSQL_TYPE_STRING:
-    /* Types of a plugin (UUID, INET6) are stored in an order of bytes. */
+    /* Types of a plugin (UUID, INET6) are stored as bytes in their order. */
     if (field->charset() != &my_charset_bin && field->has_charset())
       return {AS_CHARS, BYTES, field->pack_length(), 0};
     return fixed(field->pack_length());
@@ -59,7 +59,7 @@ Column Column::of(const Field *field)
     const uint64_t max= (1ULL << (8 * len_bytes)) - 1;
     return {AS_BLOB, BYTES, (uint32_t) max, 0};
   }
-  /* Decimals, times of today's formats, bits: big-endian in an order of bytes. */
+  /* Decimals, times in the present formats and bits are big-endian and ordered by their bytes. */
   default: return fixed(field->pack_length());
   }
 }
@@ -111,7 +111,7 @@ ek_value image_of(const Field *field, const uchar *ptr, size_t len)
   }
   case Column::AS_CHARS:
   {
-    /* Without the spaces that fill it up, unless its collation tells strings by them. */
+    /* Stored without padding spaces, unless the collation distinguishes strings by them. */
     CHARSET_INFO *cs= field->charset();
     if (!(cs->state & MY_CS_NOPAD))
       return bytes(ptr, cs->lengthsp((const char *) ptr, len));
@@ -209,7 +209,7 @@ bool put_value(Field *field, Column::How how, uchar *record, const ek_value &val
   if (value.kind == EK_NULL)
   {
     field->set_null(offset);
-    /* What is under a NULL is the default, so that rows compare equal. */
+    /* The bytes under a NULL are the default, so that equal rows have equal bytes. */
     memcpy(ptr, field->table->s->default_values + (field->ptr - field->table->record[0]),
            field->pack_length());
     return !field->real_maybe_null();

@@ -1,4 +1,4 @@
-/* Columns: how a field of the server is stored, and values from and into record buffers. */
+/* Columns: how a field of the server is stored, and values from and to record buffers. */
 #ifndef EVENKEEL_COLUMNS_H
 #define EVENKEEL_COLUMNS_H
 #include "server.h"
@@ -19,12 +19,12 @@ struct Column
 
 /* The value of `field` in `record`; its bytes stay where they are, or go to `scratch`. */
 ek_value value_of(const Field *field, const uchar *record, String *scratch);
-/* The value of `field` whose image of `len` bytes, a prefix perhaps, is at `ptr`; not for BLOB and
-   VARCHAR, whose images have a length before them. */
+/* The value of a `field` whose image of `len` bytes, possibly a prefix, is at `ptr`; not for BLOB and VARCHAR, whose
+   images begin with a length. */
 ek_value image_of(const Field *field, const uchar *ptr, size_t len);
-/* Puts a value into `record`; bytes of a BLOB go to `blobs`, or stay where they are if it is null. */
+/* Puts a value into `record`. The bytes of a BLOB are copied to `blobs`, or stay where they are if `blobs` is null. */
 bool put_value(Field *field, Column::How how, uchar *record, const ek_value &value,
                MEM_ROOT *blobs);
-/* Have two values of one column the same bytes. */
+/* True if two values of one column have the same bytes. */
 bool same(const ek_value &a, const ek_value &b);
 #endif

@@ -1,4 +1,4 @@
-/* Tables made, dropped, renamed, emptied. */
+/* Creating, dropping, renaming and emptying tables. */
 #include "ha_evenkeel.h"
 #include "ddl.h"
 #include "columns.h"
@@ -30,14 +30,16 @@ static std::string quoted(const TABLE_SHARE *share)
   return std::string("`") + share->db.str + "`.`" + share->table_name.str + "`";
 }
 
-/* The engine has a table that the server has no definition of, its .frm was lost: the error that InnoDB gives. */
+/* The engine has the table but the server has no definition of it, because its .frm was lost: the error that InnoDB
+   gives. */
 static int table_exists(const std::string &name)
 {
   my_error(ER_TABLE_EXISTS_ERROR, MYF(0), name.c_str());
   return HA_ERR_TABLE_EXIST;
 }
 
-/* All files of the engine lie in one directory: a table's own is left out, in the words of the server's engines. */
+/* All files of the engine are in one directory. A directory of a table's own is ignored, with the warning that the
+   server's engines use. */
 static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
 {
   const std::pair<const char *, const char *> options[]= {
@@ -66,8 +68,8 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     if (position[field->field_index] < 0)
       continue;
     const Column column= Column::of(field);
-    /* What is in no key may be NULL for the engine: the server sees to NOT NULL, and taking that
-       away changes nothing that is stored. */
+    /* To the engine, a column that is in no key is nullable: the server checks NOT NULL, and removing it then
+       changes nothing that is stored. */
     const uint8_t flags= field->real_maybe_null() || !in_a_key(form, field) ? EK_NULLABLE : 0;
     const ek_bytes name= {(const uint8_t *) field->field_name.str, field->field_name.length};
     columns.push_back({name, column.type_code, flags, column.a, column.b});
@@ -89,11 +91,12 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
                          parts[i].size(), is_unique(key)});
   }
   const std::string made= table_name(path);
-  /* A table of CREATE TEMPORARY, and the copy that an ALTER of one makes. What other statements copy into is
-     wanted after a crash: it takes the place of a table. */
+  /* A table of CREATE TEMPORARY TABLE, or the copy that an ALTER of one makes. The target of other copying
+     statements is needed after a crash, because it replaces a table. */
   const bool is_temporary= (info->options & HA_LEX_CREATE_TMP_TABLE) && !is_copy(made);
   ek_error error;
-  /* At once: the server's own error says that the table cannot be created, and a number of the handler's. */
+  /* The error is raised at once, because the server's own error says only that the table cannot be created, and
+     gives the handler's number. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), is_temporary, &error))
     return error.code == CODE_TableExists ? table_exists(quoted(form->s)) : raise_error(ha_thd(), error);
@@ -102,7 +105,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     failed= raise_error(ha_thd(), error);
   if (!failed)
     failed= begin_numbers(made, info);
-  /* The server takes a table that could not be made for one that is not there. */
+  /* The server treats a table that could not be created as one that does not exist. */
   if (failed && ek_drop_table(evenkeel_db, ek_text(made), nullptr, &error))
     report("drop of a table that could not be made", error);
   return failed;
@@ -129,12 +132,12 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   const std::string old_name= table_name(from), new_name= table_name(to);
   THD *thd= ha_thd();
   const ek_schema_wait wait= schema_wait(thd);
-  /* Who is killed already takes back what he has renamed: that must not end for it. */
+  /* A statement that is already killed takes its renamings back; the kill must not end these. */
   const bool takes_back= thd_kill_level(thd) != THD_IS_NOT_KILLED;
   if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name),
                       takes_back ? nullptr : &wait, &error))
   {
-    /* The server's recovery takes back renamings that a crash kept from being done, and asks nobody before. */
+    /* The server's recovery takes back renamings that a crash prevented, without asking for them first. */
     if (error.code == CODE_TableMissing)
       return HA_ERR_NO_SUCH_TABLE;
     return error.code == CODE_TableExists ? table_exists(to) : raise_error(thd, error);
@@ -146,7 +149,7 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
       report("renaming of a table, taken back", error);
     return failed;
   }
-  /* It is renamed: what follows may not fail any more. */
+  /* The table is renamed: the rest must not fail any more. */
   rename_last_change(old_name, new_name);
   return 0;
 }

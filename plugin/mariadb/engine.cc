@@ -1,4 +1,4 @@
-/* The plugin's entry: opening and closing, what the server calls. */
+/* The plugin's entry points: opening and closing the database, and what the server calls. */
 #include "engine.h"
 #include "alter.h"
 #include "backup.h"
@@ -21,11 +21,11 @@
 
 handlerton *evenkeel_hton;
 ek_database *evenkeel_db;
-/* Why there is none. */
+/* The reason why there is no database. */
 static const char *const UNINSTALLED= "the plugin is being uninstalled";
 static char not_open_why[512];
 
-/* Who uses the database without a table. */
+/* Guards the users of the database that have no table open. */
 static std::mutex uses_mutex;
 static std::condition_variable uses_ended;
 static size_t uses;
@@ -51,7 +51,7 @@ Database_use::~Database_use()
     uses_ended.notify_all();
 }
 
-/* The database, which nobody uses any more; null if there is none. */
+/* Returns the database if it has no users any more; null if there is none. */
 static ek_database *last_use()
 {
   std::unique_lock<std::mutex> guard(uses_mutex);
@@ -73,7 +73,7 @@ void report(const char *what, const ek_error &error)
   sql_print_error("EVENKEEL: %s: %s", what, error.text);
 }
 
-/* What the engine says to its administrator goes to the server's error log. */
+/* The engine's messages to its administrator go to the server's error log. */
 static void message(uint8_t level, ek_bytes text)
 {
   const int len= (int) text.len;
@@ -93,8 +93,8 @@ std::string table_name(const char *path)
 
 int not_open()
 {
-  my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, the engine's files are damaged, "
-                  "missing or not to be read (see the server's log): %s", MYF(0), not_open_why);
+  my_printf_error(ER_GET_ERRMSG, "EVENKEEL: its tables cannot be used, because the engine's files are damaged, "
+                  "missing or unreadable (see the server's log): %s", MYF(0), not_open_why);
   return HA_ERR_CRASHED;
 }
 
@@ -104,9 +104,9 @@ void warn_not_open(THD *thd)
                       not_open_why);
 }
 
-/* May a table be one of the engine, as far as is known without its files. The server asks every
-   engine to drop a table that it has no definition of; parts of tables, and what statements work on,
-   have # in their names and need no definition of their own. */
+/* True if a table may belong to the engine, as far as is known without its files. The server asks every engine to
+   drop a table of which it has no definition. Parts of tables and tables of running statements have # in their names
+   and need no definition of their own. */
 static bool may_be_ours(const char *path)
 {
   const char *slash= strrchr(path, '/');
@@ -147,8 +147,8 @@ static void add_table(void *context, ek_bytes name)
   static_cast<std::vector<std::string> *>(context)->emplace_back((const char *) name.ptr, name.len);
 }
 
-/* Behind the last DROP of DROP DATABASE: tables that the server has no definition of, which somebody may have
-   removed, would stay for ever, and in the way of others of their name. */
+/* After the last DROP of DROP DATABASE: removes tables of which the server has no definition. Somebody may have
+   removed the definition; the tables would stay for ever and block others of their name. */
 static void evenkeel_drop_database(handlerton *, char *path)
 {
   const Database_use use;
@@ -174,9 +174,9 @@ static handler *evenkeel_create_handler(handlerton *hton, TABLE_SHARE *share, ME
 
 static bool exists(const std::string &path) { return access(path.c_str(), F_OK) == 0; }
 
-/* Are all partitions that a .par file names of this engine. The server's ha_partition writes it: words of
-   four bytes whose sum without carry is 0, of which the first is their number and the third the number of
-   partitions; then a byte for each with its engine. */
+/* True if all partitions that a .par file names belong to this engine. The server's ha_partition writes the file:
+   words of four bytes whose sum without carry is 0, of which the first is the number of words and the third the
+   number of partitions; then one byte with the engine of each partition. */
 static bool is_par_of_ours(const std::string &path)
 {
   const size_t number_at= 8, engines_at= 12;
@@ -200,9 +200,9 @@ static bool is_par_of_ours(const std::string &path)
   return sum == 0;
 }
 
-/* Of a partitioned table that an ALTER changes in place, or whose partitions it takes away, a crash may leave
-   the .par file of the new definition or of the backup: the server's recovery sees to the .frm beside it
-   alone, and DROP DATABASE finds its directory not empty. */
+/* If an ALTER changes a partitioned table in place or drops partitions of it, a crash may leave the .par file of the
+   new definition or of the backup. The server's recovery handles only the .frm next to it, and DROP DATABASE then
+   finds its directory not empty. */
 static void remove_par_files(const std::string &database)
 {
   MY_DIR *files= my_dir(database.c_str(), MYF(MY_DONT_SORT));
@@ -231,9 +231,8 @@ static bool is_temporary(const std::string &table)
   return table.compare(slash == std::string::npos ? 0 : slash + 1, 4, "#sql") == 0;
 }
 
-/* Databases with a table of partitions that lacks its .par file: the server was ended among the renamings of an
-   ALTER, which its recovery cannot end without that file. What is left there may be all that there is of the
-   table. */
+/* Databases with a partitioned table that lacks its .par file: the server ended among the renamings of an ALTER, and
+   its recovery cannot finish without that file. The partitions that are left may be all that exists of the table. */
 static std::set<std::string> unfinished_databases(const std::vector<std::string> &tables)
 {
   std::set<std::string> found;
@@ -254,7 +253,7 @@ static void remove_par_files(const std::set<std::string> &unfinished)
   for (size_t i= 0; i < databases->number_of_files; i++)
   {
     const fileinfo &entry= databases->dir_entry[i];
-    /* Names of databases are encoded: none begins with either. */
+    /* Names of databases are encoded, so none begins with either character. */
     if (MY_S_ISDIR(entry.mystat->st_mode) && entry.name[0] != '#' && entry.name[0] != '.' &&
         !unfinished.count(entry.name))
       remove_par_files(std::string(entry.name));
@@ -262,8 +261,8 @@ static void remove_par_files(const std::set<std::string> &unfinished)
   my_dirend(databases);
 }
 
-/* The server has ended or taken back every statement that a crash cut off, and no temporary table
-   outlives it: what nobody knows goes. */
+/* The server has finished or taken back every statement that a crash interrupted, and no temporary table outlives a
+   crash: tables that the server does not know are removed. */
 static int evenkeel_ddl_recovered(handlerton *)
 {
   const Database_use use;
@@ -318,16 +317,16 @@ static int evenkeel_init(void *p)
   if (!db)
   {
     report("open", error);
-    /* Invalid: it is not empty and has no superblock; not found: one of its files is missing. */
+    /* EK_INVALID: the directory is not empty and has no superblock. EK_NOT_FOUND: a file of the database is missing. */
     if (error.kind != EK_CORRUPT && error.kind != EK_INVALID && error.kind != EK_NOT_FOUND &&
         error.kind != EK_IO)
       return 1;
     strmake_buf(not_open_why, error.text);
-    sql_print_error("EVENKEEL: the server starts without its tables: each use of one is an error, and "
-                    "none in %s is changed. Stop the server, keep a copy of that directory, look at "
-                    "it with `evenkeel check %s`, then bring back that file or the last backup "
-                    "of the directory; until then let nobody write with the binlog on, whose "
-                    "transactions in these tables may be undecided", data_dir, data_dir);
+    sql_print_error("EVENKEEL: the server starts without the tables of this engine: each use of one is an "
+                    "error, and no file in %s is changed. Stop the server, keep a copy of that directory, "
+                    "examine it with `evenkeel check %s`, and restore the named file or the last backup of the "
+                    "directory. Until then allow no writes with the binlog on, because its transactions in "
+                    "these tables may be undecided", data_dir, data_dir);
   }
   else
   {
@@ -388,13 +387,13 @@ static st_mysql_information_schema schema= {MYSQL_INFORMATION_SCHEMA_INTERFACE_V
 maria_declare_plugin(evenkeel)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN, &engine, "EVENKEEL", "The Evenkeel authors",
-  "Transactional tables that keep their rate while indexes are kept up", PLUGIN_LICENSE_GPL,
+  "Transactional tables with a steady insert rate for many indexes", PLUGIN_LICENSE_GPL,
   entry<evenkeel_init, 1>, entry<evenkeel_deinit>, 0x0001, status_variables, settings, "0.1",
   MariaDB_PLUGIN_MATURITY_GAMMA
 },
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
 SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
-SCHEMA_TABLE("EVENKEEL_JOBS", "What runs in the background", evenkeel_jobs_init),
+SCHEMA_TABLE("EVENKEEL_JOBS", "Background work under way", evenkeel_jobs_init),
 SCHEMA_TABLE("EVENKEEL_WAITS", "Waits by cause", evenkeel_waits_init),
 SCHEMA_TABLE("EVENKEEL_TRX", "Transactions that have changed or locked rows", evenkeel_trx_init),
 SCHEMA_TABLE("EVENKEEL_LOCKS", "Locks on keys and ranges", evenkeel_locks_init)

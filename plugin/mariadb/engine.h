@@ -1,16 +1,16 @@
-/* The plugin as one engine: its database, and names and errors between it and the server. */
+/* The plugin as one engine: its database, and the names and errors between the engine and the server. */
 #ifndef EVENKEEL_ENGINE_H
 #define EVENKEEL_ENGINE_H
 #include "server.h"
 #include <string>
 
 extern handlerton *evenkeel_hton;
-/* Null if its files are damaged so that it could not be opened: then the server runs, each use of a
-   table is an error, and none is changed. Who has a table open keeps the plugin loaded, and this open;
-   anybody else has a `Database_use`. */
+/* Null if the database could not be opened because its files are damaged. The server then runs, each use of a table
+   is an error, and no table is changed. An open table keeps the plugin loaded and the database open; any other user
+   of the database needs a `Database_use`. */
 extern ek_database *evenkeel_db;
 
-/* For as long as it lives the database is not closed; false if it is not open, or about to be closed. */
+/* The database is not closed while this object lives. False if the database is not open, or about to be closed. */
 class Database_use
 {
 public:
@@ -25,12 +25,12 @@ private:
 
 inline ek_bytes ek_text(const std::string &s) { return {(const uint8_t *) s.data(), s.size()}; }
 
-/* An engine's table for a path of the server's. */
+/* The engine's table name for a path of the server. */
 std::string table_name(const char *path);
-/* With no database: tells the client why; the error to return. */
+/* Tells the client why there is no database; returns the error. */
 int not_open();
-/* Where nothing fails for it. */
+/* The same as a warning, for statements that continue. */
 void warn_not_open(THD *thd);
-/* An error of the engine into the server's log. */
+/* Writes an error of the engine to the server's log. */
 void report(const char *what, const ek_error &error);
 #endif

@@ -42,7 +42,7 @@ int said_exception(bool at_once) noexcept
   }
   catch (const std::bad_alloc &)
   {
-    return said("a statement fails: there is no memory for it", HA_ERR_OUT_OF_MEM, ER_OUT_OF_RESOURCES, at_once);
+    return said("a statement fails for want of memory", HA_ERR_OUT_OF_MEM, ER_OUT_OF_RESOURCES, at_once);
   }
   catch (const std::exception &e)
   {
@@ -55,6 +55,6 @@ int said_exception(bool at_once) noexcept
   }
   catch (...)
   {
-    return said("internal error: something unknown was thrown", HA_ERR_GENERIC, ER_GET_ERRMSG, at_once);
+    return said("internal error: an unknown exception", HA_ERR_GENERIC, ER_GET_ERRMSG, at_once);
   }
 }

@@ -1,16 +1,16 @@
-/* The plugin's border: what the server calls, and what the engine calls back. No exception crosses it: the
-   server's own code has none, and the engine's frames, which are Rust's, must not be unwound by one. */
+/* The plugin's border: functions that the server calls, and functions that the engine calls back. No exception
+   crosses it: the server's code has none, and an exception must not unwind the engine's Rust frames. */
 #ifndef EVENKEEL_ENTRY_H
 #define EVENKEEL_ENTRY_H
 #include "engine.h"
 #include <type_traits>
 #include <utility>
 
-/* In a handler of exceptions: the handler's number of the present one. The log is told what it was, and with
-   `at_once` the client too: else a table will be asked to print the error. */
+/* For a catch block: returns the handler's number of the present exception and writes it to the log. With `at_once`
+   the client is told too; otherwise the server later asks a table to print the error. */
 int said_exception(bool at_once) noexcept;
 
-/* The function of a table: what `body` gives, or the number of what is thrown in it. */
+/* For a function of a handler: returns the result of `body`, or the error number of an exception in it. */
 template <typename Body> inline int guarded(Body body) noexcept
 {
   try
@@ -23,7 +23,8 @@ template <typename Body> inline int guarded(Body body) noexcept
   }
 }
 
-/* Where no number is given back: what `body` gives, or `failed`, with the error said. */
+/* For a function that returns no error number: returns the result of `body`, or `failed` after an exception, which
+   is reported. */
 template <typename R, typename Body> inline R guarded(R failed, Body body) noexcept
 {
   try
@@ -49,7 +50,7 @@ template <typename Body> inline void guarded_all(Body body) noexcept
   }
 }
 
-/* A function for the server's tables of functions that calls `function` so. */
+/* Makes `function` an entry of the server's function tables, guarded in that way. */
 template <auto function> struct Entry_of;
 
 template <typename R, typename... A, R (*function)(A...)> struct Entry_of<function>
@@ -65,8 +66,7 @@ template <typename R, typename... A, R (*function)(A...)> struct Entry_of<functi
 
 template <auto function, int failed= 0> constexpr auto entry= &Entry_of<function>::template call<failed>;
 
-/* What was thrown in a function that the engine called back: it is kept until the engine's own function has
-   returned to `calling_back`. */
+/* Keeps an exception of a callback until the engine's function has returned to `calling_back`. */
 void keep_exception() noexcept;
 void throw_kept();
 
@@ -89,10 +89,10 @@ template <typename R, typename... A, R (*function)(A...)> struct Callback_of<fun
   }
 };
 
-/* A function for the engine that calls `function`; after an exception it gives 1, which cancels. */
+/* A callback for the engine that calls `function`. After an exception it returns 1, which cancels. */
 template <auto function> constexpr auto callback= &Callback_of<function>::call;
 
-/* Calls a function of the engine that calls back. */
+/* Calls a function of the engine that uses callbacks, and then throws the exception that one of them kept. */
 template <typename Body> inline auto calling_back(Body body)
 {
   if constexpr (std::is_void_v<decltype(body())>)

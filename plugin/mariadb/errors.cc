@@ -1,4 +1,4 @@
-/* Errors of the engine, said to the server by its numbers and to clients by theirs. */
+/* Errors of the engine, in the server's and the clients' numbers. */
 #include "errors.h"
 #include <stdarg.h>
 
@@ -24,7 +24,7 @@ const Answer answers[]= {
 #include "errors.def"
 #undef ANSWER
 
-/* What the statement of this thread failed with, until it is printed or another one begins. */
+/* The error of this thread's statement, until it is printed or another statement begins. */
 struct Failure
 {
   const THD *thd= nullptr;
@@ -57,7 +57,7 @@ void make_error(ek_error *error, Code code, ek_kind kind, const char *format, ..
 
 uint client_number(const ek_error &error) { return answer(error).client; }
 
-/* What the server is to do with the transaction. */
+/* Tells the server what to do with the transaction. */
 static void mark_transaction(THD *thd, const ek_error &error)
 {
   if (error.kind == EK_CONFLICT || error.kind == EK_DEADLOCK)
@@ -87,11 +87,11 @@ int handler_error(THD *thd, const ek_error &error)
   return handler_error_as(thd, error, answer(error).handler);
 }
 
-/* The engine's text, with the table if it names none. */
+/* Prints the engine's text, with the name of the table if the text names none. */
 static void print_own(const ek_error &error, const TABLE_SHARE *share, myf flags)
 {
   const uint number= answer(error).client;
-  /* A full disk is an administrator's matter. */
+  /* A full disk concerns the administrator. */
   if (number == ER_RECORD_FILE_FULL)
     flags|= ME_ERROR_LOG;
   if (share && share->table_name.str && !strstr(error.text, "table="))
@@ -128,8 +128,8 @@ bool print_failure(THD *thd, const TABLE_SHARE *share, int error, myf flags)
   if (failure.is_printed)
     return true;
   const ek_error &said= failure.error;
-  /* Of a statement that ended by itself, such as a build that another one cancelled, the server would say
-     nothing. */
+  /* The server would print nothing for a statement that ended without a KILL, such as a build that another statement
+     cancelled. */
   if (said.kind == EK_CANCELLED && thd_kill_level(thd) == THD_IS_NOT_KILLED)
     my_error(ER_QUERY_INTERRUPTED, MYF(0));
   else if (answer(said).text == SERVER_TEXT)

@@ -14,8 +14,8 @@ bool fault_of_change(ek_error *error)
   return true;
 }
 
-/* The plugin's own: its symbols are seen by nobody else. Templates of the standard library are compiled into
-   it too (build.sh), so that those of strings count. */
+/* The plugin's own operator new, whose symbol no other library sees. Templates of the standard library are compiled
+   into the plugin (build.sh), so allocations of strings count, too. */
 void *operator new(size_t bytes)
 {
   ulonglong left= __atomic_load_n(&fault_new, __ATOMIC_RELAXED);

@@ -1,6 +1,6 @@
-/* Faults planted on purpose, to see that the tests catch them: scripts/test-planted.sh builds the plugin with
-   EVENKEEL_PLANTED defined, into a directory of its own, and names one fault by the variable of that name in
-   the server's environment. Any other build has nothing of it. */
+/* Faults planted on purpose, to show that the tests catch them. scripts/test-planted.sh builds the plugin with
+   EVENKEEL_PLANTED defined, into a directory of its own, and names one fault in the server's environment variable of
+   that name. No other build contains this code. */
 #ifndef EVENKEEL_FAULT_INJECTION_H
 #define EVENKEEL_FAULT_INJECTION_H
 

@@ -1,5 +1,5 @@
-/* A table as the server has it: what is thrown in a function that the server calls ends there, as the error of
-   the statement. A test of crates/capi sees to it that each such function of ha_evenkeel is here. */
+/* The handler that the server sees. An exception in a function that the server calls ends here and becomes the error
+   of the statement. A test of crates/capi checks that each such function of ha_evenkeel is here. */
 #ifndef EVENKEEL_GUARDED_H
 #define EVENKEEL_GUARDED_H
 #include "entry.h"
@@ -7,10 +7,10 @@
 #include <float.h>
 #include <new>
 
-/* A function that returns the number of an error. */
+/* A function that returns an error number. */
 #define GUARDED(name, given, passed) \
   int name given override { return guarded([&] { return ha_evenkeel::name passed; }); }
-/* One that returns something else, and `failed` after an exception. */
+/* A function that returns another type, and `failed` after an exception. */
 #define GUARDED_AS(type, failed, name, given, passed) \
   type name given override { return guarded<type>(failed, [&] { return ha_evenkeel::name passed; }); }
 #define GUARDED_CONST(type, failed, name, given, passed) \
@@ -40,7 +40,7 @@ public:
   GUARDED_AS(bool, true, inplace_alter_table, (TABLE *altered, Alter_inplace_info *info), (altered, info))
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override
   {
-    /* What is taken back has no other chance: there may be memory again. */
+    /* A rollback has no second chance, and memory may be available again. */
     for (uint tries= 0; !commit && tries < 3; tries++)
       try
       {

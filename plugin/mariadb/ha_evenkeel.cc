@@ -5,7 +5,7 @@
 #include "keys.h"
 #include <algorithm>
 
-/* Bytes of a clustered key at most: a fifth of the largest page. */
+/* Bytes of a clustered key, at most: a fifth of the largest page. */
 static const uint KEY_BYTES_MAX= 16384 / 5;
 
 ha_evenkeel::ha_evenkeel(handlerton *hton, TABLE_SHARE *share) : handler(hton, share)
@@ -17,7 +17,7 @@ ha_evenkeel::~ha_evenkeel()
 {
   free_root(&m_blobs, MYF(0));
   free_longs();
-  /* Of an open that has failed. */
+  /* Cleans up after an open that has failed. */
   end_open();
 }
 
@@ -32,7 +32,7 @@ void ha_evenkeel::end_open()
     close_last_change(m_name, &m_last_change);
 }
 
-/* Does the table have unique keys that the engine checks beside ones that the server checks. */
+/* True if the table has unique keys that the engine checks and others that the server checks. */
 static bool mixes_unique_keys(const TABLE_SHARE *share)
 {
   if (!share || !share->long_unique_table)
@@ -41,8 +41,8 @@ static bool mixes_unique_keys(const TABLE_SHARE *share)
                      [](const KEY &key) { return is_unique(&key); });
 }
 
-/* A statement that copies a table: nobody else sees the new one, whose rows may be checked before they
-   are written. The server takes no row back there, which ALTER IGNORE passes over. */
+/* True for a statement that copies a table. No other connection sees the new table, so its rows may be checked
+   before they are written. The server does not take back a row that ALTER IGNORE skips. */
 bool copies_table(THD *thd)
 {
   const int command= thd ? thd_sql_command(thd) : SQLCOM_END;
@@ -50,9 +50,9 @@ bool copies_table(THD *thd)
          command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
 }
 
-/* A row that UPDATE IGNORE has changed the server does not take back: it must look for duplicates of the
-   keys that it checks itself before it writes. That needs locks of keys that are not there
-   (`lock_checked`), which are taken from REPEATABLE READ on, as with InnoDB. */
+/* The server does not take back a row that UPDATE IGNORE has changed, so it must look for duplicates of the keys
+   that it checks itself before the write. That needs locks on absent keys (`lock_checked`), which are taken from
+   REPEATABLE READ on, as in InnoDB. */
 bool ha_evenkeel::checks_before_writing() const
 {
   THD *thd= ha_thd();
@@ -65,10 +65,10 @@ bool ha_evenkeel::checks_before_writing() const
   return updates && thd_tx_isolation(thd) >= ISO_REPEATABLE_READ;
 }
 
-/* The server takes the keys that it checks itself for checked first, but it looks at them after the
-   engine wrote the row. By that order it would make a REPLACE an update of the row in the way of
-   what it takes for the last key, though keys that are checked later may find other rows: told that
-   there is no order, it deletes and writes until no row is in the way. */
+/* The server assumes that the keys it checks itself are checked first, but it checks them after the engine wrote the
+   row. With a fixed order it would turn a REPLACE into an update of the row that conflicts in the key it believes
+   last, although later checks may find other rows. Told that there is no order, it deletes and writes until no row
+   conflicts. */
 handler::Table_flags ha_evenkeel::table_flags() const
 {
   const bool in_order= m_in_order && !mixes_unique_keys(table_share);
@@ -103,7 +103,7 @@ int ha_evenkeel::fail(const ek_error &error)
 {
   if (error.kind == EK_DUPLICATE)
   {
-    /* An index that this statement's definition does not know is being built by an ALTER. */
+    /* An index that this statement's definition does not contain is being built by an ALTER. */
     m_duplicate= strcmp(error.index, "primary") == 0 ? table_share->primary_key : ~0U;
     for (uint i= 0; i < table_share->keys; i++)
       if (index_name(i) == error.index)
@@ -143,7 +143,7 @@ int ha_evenkeel::open(const char *path, int, uint)
     int &place= m_columns[(*field)->field_index];
     if (place < 0)
       continue;
-    /* By name: an instant ALTER moves columns in the server's definition only. */
+    /* By name, because an instant ALTER moves columns in the server's definition only. */
     const LEX_CSTRING &column= (*field)->field_name;
     ek_column there;
     place= ek_column_of(evenkeel_db, name(), {(const uint8_t *) column.str, column.length}, &there);
@@ -162,7 +162,7 @@ int ha_evenkeel::open(const char *path, int, uint)
     return fail(error);
   m_clustered= clustered;
   m_in_order= checks_in_order();
-  /* A scan of rows goes along the primary key: the server must not change that key while it scans. */
+  /* A scan of rows follows the primary key, so the server must not change that key while it scans. */
   key_used_on_scan= clustered ? table_share->primary_key : MAX_KEY;
   m_ranges.init(this, table);
   m_row= ek_row_new();
@@ -182,10 +182,9 @@ int ha_evenkeel::open(const char *path, int, uint)
   return 0;
 }
 
-/* Does the engine, which checks unique keys in the order in which they were made, find the last
-   duplicate where the server looks for it. ALTER TABLE makes keys that come before older ones: those
-   of columns without NULL do. All partitions must say the same, and one that was exchanged may be
-   another than the others. */
+/* True if the engine, which checks unique keys in the order of their creation, finds the last duplicate where the
+   server looks for it. ALTER TABLE may place new keys before older ones: keys of columns without NULL come first.
+   All partitions must agree, and an exchanged partition may differ from the others. */
 bool ha_evenkeel::checks_in_order() const
 {
   int32_t last= -1;
@@ -195,7 +194,7 @@ bool ha_evenkeel::checks_in_order() const
     if (!is_unique(&table->key_info[i]))
       continue;
     count++;
-    /* The clustered key counts as checked first. */
+    /* The clustered key is checked first. */
     const std::string which= index_name(i);
     const int32_t place= which.empty() ? -1 : ek_index_place(evenkeel_db, name(), ek_text(which));
     if (place < last)
@@ -205,8 +204,8 @@ bool ha_evenkeel::checks_in_order() const
   return count < 2 || !table->part_info;
 }
 
-/* Where the primary key may be too long to cluster on, entries of other keys end with a hidden id:
-   they neither give the primary key nor are in its order. */
+/* If the primary key may be too long to cluster on, entries of other keys end with a hidden id: they neither contain
+   the primary key nor follow its order. */
 void ha_evenkeel::forget_primary_suffix()
 {
   for (uint i= 0; i < table_share->keys; i++)
@@ -229,7 +228,7 @@ int ha_evenkeel::close()
   return 0;
 }
 
-/* How many rows have the same values in the first parts of each key. */
+/* Averages how many rows have the same values in the first parts of each key. */
 void ha_evenkeel::average_keys()
 {
   m_averaged_rows= stats.records;
@@ -255,7 +254,7 @@ void ha_evenkeel::average_keys()
   }
 }
 
-/* When the table was made, or altered: as InnoDB, since when there is its definition's file. */
+/* When the table was created or altered: as in InnoDB, the time of its definition file. */
 time_t ha_evenkeel::made_at() const
 {
   char path[FN_REFLEN];
@@ -273,7 +272,7 @@ int ha_evenkeel::info(uint what)
                                                                : 0;
   if (what & HA_STATUS_TIME)
     stats.update_time= *m_last_change;
-  /* Of a partitioned table only the constant ones of a partition are asked for. */
+  /* For a partitioned table the server asks a partition only for the constant figures. */
   if (what & (HA_STATUS_TIME | HA_STATUS_CONST))
     stats.create_time= made_at();
   if (what & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
@@ -283,13 +282,14 @@ int ha_evenkeel::info(uint what)
     const int64_t rows= ek_rows(evenkeel_db, name(), &bytes, &error);
     if (rows < 0)
       return fail(error);
-    /* Plans take a table of no rows for one that was not counted; who looks at it wants none. */
+    /* The optimizer treats a table of no rows as one that was not counted; statements that display the table want
+       the number 0. */
     const bool looked_at= what & (HA_STATUS_TIME | HA_STATUS_OPEN);
     stats.records= rows > 0 ? (ha_rows) rows : looked_at ? 0 : 1;
     stats.data_file_length= bytes;
     stats.mean_rec_length= (ulong) (stats.records ? bytes / stats.records : 0);
     stats.block_size= COST_BLOCK_BYTES;
-    /* For those who look at the table, and for ANALYZE. */
+    /* For statements that display the table, and for ANALYZE. */
     if (what & (HA_STATUS_VARIABLE_EXTRA | HA_STATUS_CONST))
     {
       ek_table_info figures;
@@ -297,8 +297,8 @@ int ha_evenkeel::info(uint what)
         return fail(error);
       stats.index_file_length= figures.index_bytes;
     }
-    /* Every statement comes here; averages change with the table's size and by ANALYZE, which asks
-       for the constant ones. */
+    /* Every statement comes here. The averages change with the table's size and by ANALYZE, which asks for the
+       constant figures. */
     const ha_rows change= stats.records > m_averaged_rows ? stats.records - m_averaged_rows
                                                           : m_averaged_rows - stats.records;
     if ((what & HA_STATUS_CONST) || change > m_averaged_rows / 8)
@@ -323,8 +323,8 @@ int ha_evenkeel::extra(enum ha_extra_function what)
   return 0;
 }
 
-/* A row of long values keeps its snapshot, and what was read of them, while the handle waits in the
-   server's table cache. What the server has of it is a copy. */
+/* A row of long values keeps its snapshot, and the parts that were read, while the handle waits in the server's
+   table cache. The server has copied all that it needs. */
 void ha_evenkeel::clear_rows()
 {
   if (m_row)
@@ -349,8 +349,8 @@ int ha_evenkeel::reset()
   return 0;
 }
 
-/* A partition and a table of the same definition may change places, and the one become the other;
-   other changes are judged by what ALTER does. */
+/* A partition and a table of the same definition may be exchanged, so that each becomes the other. ALTER judges all
+   other changes. */
 bool ha_evenkeel::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
 {
   const auto moves= ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;

@@ -13,8 +13,7 @@
 class Build;
 class Null_watch;
 
-/* What ANALYZE and the slow log want to know of the engine, counted while it lives; they want nothing
-   where `to` is null. */
+/* Counts the engine's work for ANALYZE and the slow log while it lives. Nothing is counted where `to` is null. */
 class Measured
 {
 public:
@@ -36,8 +35,8 @@ private:
   ek_costs m_before;
 };
 
-/* What the server's costs count as one: so much of a table. As InnoDB's pages, whose plans its users
-   have; those of the engine are a quarter of it or more. */
+/* The part of a table that the server's cost model counts as one block. It is InnoDB's page size, because users know
+   plans by InnoDB's costs; the engine's pages are at least a quarter of it. */
 static const uint COST_BLOCK_BYTES= 16384;
 
 class ha_evenkeel : public handler
@@ -142,7 +141,7 @@ private:
   typedef std::vector<ek_value> Values;
   struct Change;
   struct Fill;
-  /* Some first parts of a key as a bound. */
+  /* A prefix of the parts of a key, as a bound. */
   struct Bound
   {
     uint8_t kind= EK_UNBOUNDED;
@@ -225,15 +224,15 @@ private:
   void raise_numbers(ulonglong next);
 
   std::string m_name;
-  /* What it was opened by: a partition's is not its table's. */
+  /* The path by which the handler was opened: a partition's path differs from its table's. */
   std::string m_path;
   /* Field number -> column, -1 for one that is not stored. */
   std::vector<int> m_columns;
-  /* The engine's column of a table that had virtual columns alone, or -1. */
+  /* The filler column of a table that has only virtual columns, or -1. */
   int m_filler= -1;
-  /* Of each column of the engine: is it stored, to the server. */
+  /* For each column of the engine: whether it is a stored column to the server. */
   std::vector<bool> m_stored;
-  /* What a row's values are read by, and what that was made from. */
+  /* The plan by which row values are read, and the inputs from which it was made. */
   struct Fill
   {
     Fill()= default;
@@ -247,80 +246,80 @@ private:
     std::vector<uint32_t> columns;
     ek_plan *plan= nullptr;
     std::vector<ek_value> values;
-    /* Of each field: its value is in the record that a row was put into. */
+    /* For each field: whether its value is in the record that a row was put into. */
     std::vector<bool> filled;
   };
-  /* Of whole rows, and of what entries of an index give; the last row was read by this one. */
+  /* One plan for whole rows and one for index entries; `m_fill` is the plan by which the last row was read. */
   Fill m_fills[2];
   Fill *m_fill= m_fills;
-  /* Rows lie in the order of the primary key. */
+  /* Rows are stored in the order of the primary key. */
   bool m_clustered= true;
-  /* Unique keys are checked in the order in which the server has them. */
+  /* The engine checks unique keys in the server's order of keys. */
   bool m_in_order= true;
   ek_row *m_row= nullptr;
-  /* The row of an entry that the server wants. */
+  /* The whole row that the server wants for an entry. */
   ek_row *m_whole_row= nullptr;
   ek_scan_handle *m_scan= nullptr;
   bool m_backward= false;
-  /* What `index_next` and `index_prev` go on from: the row read last, or where rows have ended. */
+  /* The position from which `index_next` and `index_prev` continue: the row read last, or an end of the rows. */
   enum Place { AT_ROW, BEFORE_ALL, BEHIND_ALL, BEFORE_PREFIX, BEHIND_PREFIX } m_place= AT_ROW;
-  /* The scan ends with the prefix it was opened for; `index_next` goes on behind it. */
+  /* The scan ends with the prefix it was opened for; `index_next` continues behind it. */
   bool m_prefix_only= false;
-  /* There is no scan: the row of the prefix, a whole primary key, was read alone. */
+  /* There is no scan: the row was read directly, because the prefix is a whole primary key. */
   bool m_at_point= false;
-  /* It goes back from the prefix's last row (HA_READ_PREFIX_LAST). */
+  /* The scan goes backward from the prefix's last row (HA_READ_PREFIX_LAST). */
   bool m_prefix_back= false;
   std::string m_prefix;
   key_part_map m_prefix_parts= 0;
-  /* Where the range ends whose first row is read. */
+  /* The end of the range whose first row is read. */
   const key_range *m_range_end= nullptr;
-  /* The scan gives entries of an index; rows are read where an entry is not enough. */
+  /* The scan returns entries of an index; rows are read where an entry is not enough. */
   bool m_gives_entries= false;
-  /* Parts of the active index, and of the clustered key that its entries end with, of which an entry
-     has a prefix or weights but not the column: their fields. */
+  /* Fields of those parts of the active index, and of the clustered key at the end of its entries, of which an entry
+     has only a prefix or weights. */
   std::vector<uint> m_partial;
-  /* The server compares rows of the active index with each other: a partitioned table merges them. */
+  /* The server compares rows of the active index with each other, because a partitioned table merges them. */
   bool m_is_sorted= false;
-  /* Rows are compared with the key that `index_next_same` was given. */
+  /* Rows are compared with the key that was given to `index_next_same`. */
   bool m_compares= false;
   DsMrr_impl m_ranges;
-  /* A partition's own buffer for `m_ranges`, until the statement's end. */
+  /* A partition's own buffer for `m_ranges`, freed at the end of the statement. */
   std::unique_ptr<uchar[]> m_range_buffer;
   size_t m_range_bytes= 0;
   HANDLER_BUFFER m_range_space;
   uint8_t m_lock= EK_LOCK_NONE;
-  /* The lock chosen when the table was entered, which may be for more than one statement. */
+  /* The lock chosen when the table was entered; it may be for more than one statement. */
   uint8_t m_outer_lock= EK_LOCK_NONE;
-  /* The server has entered the table (`external_lock`) and not left it; for HANDLER. */
+  /* `m_is_entered`: the server has entered the table (`external_lock`) and not left it. `m_in_handler`: HANDLER uses
+     it. */
   bool m_is_entered= false, m_in_handler= false;
   /* An ALTER copies rows from this table. */
   bool m_is_copied= false;
-  /* For how many rows the keys were averaged. */
+  /* The row count at which the keys were averaged. */
   ha_rows m_averaged_rows= 0;
-  /* The row in the record buffer is the one that the scan gave last; it is not locked. */
+  /* The record buffer holds the row that the scan returned last; `m_peeked`: it is not locked. */
   bool m_scan_row= false, m_peeked= false;
-  /* Rows that others hold are looked at before they are waited for. */
+  /* The scan looks at rows that other transactions hold before it waits for them. */
   bool m_peek= false;
   Last_change m_last_change;
-  /* The transaction knows that the present statement has changed the table. */
+  /* The transaction has recorded that the present statement has changed the table. */
   bool m_changed= false;
-  /* A transaction of its own: a sequence's, or of a table that an ALTER copies. */
+  /* A transaction of its own: for a sequence, or for a table that an ALTER copies. */
   ek_txn *m_own= nullptr;
   /* Clustered key of the row in the record buffer. */
   std::string m_key;
   uint m_duplicate= 0;
-  /* Rows are copied into this table, which is new, by an ALTER; of how many the server spoke. */
+  /* An ALTER copies rows into this table, which is new; the number is the server's estimate of the rows. */
   std::unique_ptr<Build> m_copy;
   ha_rows m_expected_rows= 0;
-  /* A row in the way of a new one is changed or deleted (ON DUPLICATE KEY UPDATE, REPLACE). */
+  /* A row that conflicts with a new one is changed or deleted (ON DUPLICATE KEY UPDATE, REPLACE). */
   bool m_replaces= false;
-  /* Where this handle's last numbers of the AUTO_INCREMENT column end, their increment, the greatest
-     one written. */
+  /* End of this handle's last AUTO_INCREMENT numbers, their increment, and the greatest number written. */
   struct
   {
     ulonglong end= 0, increment= 0, last= 0;
   } m_numbers;
-  /* Values of BLOBs in the record: copies, and long ones that were taken out of the row buffer. */
+  /* Values of BLOBs in the record: copies, and long values taken out of the row buffer. */
   MEM_ROOT m_blobs;
   std::vector<ek_long *> m_longs;
 };

@@ -1,4 +1,4 @@
-/* Builds of indexes that are under way, and copies of tables that end in one. */
+/* Index builds that are under way, and copies of tables that end in one. */
 #include "index_build.h"
 #include "entry.h"
 #include "settings.h"
@@ -12,9 +12,9 @@ static const char *const phases[]= {"not begun", "waiting for transactions",
   "reading rows for new indexes", "writing new indexes", "proving that unique keys are unique",
   "done"};
 
-/* Few rows are read in less time than it takes a new thread to get a core of a busy machine. */
+/* Few rows are read faster than a new thread gets a core of a busy machine. */
 static const uint64_t ROWS_HERE_MAX= 1000;
-/* How often the progress that others see is brought up to date. */
+/* Interval at which the progress that others see is updated. */
 static const uint64_t REPORT_MS= 100;
 
 static std::mutex builds_mutex;
@@ -75,7 +75,7 @@ void Build::start(THD *thd)
     show();
   if (rows() <= ROWS_HERE_MAX)
   {
-    /* Who kills from now on finds the build (`cancel_builds`). */
+    /* A KILL from now on finds the build (`cancel_builds`). */
     if (thd_kill_level(thd))
       cancel();
     thd_proc_info(thd, phases[EK_BUILD_WAITING]);
@@ -133,7 +133,7 @@ bool Build::wait(THD *thd, int32_t phase)
   {
     const int32_t before= now;
     now= ek_build_wait(evenkeel_db, m_build, before, REPORT_MS);
-    /* Over: its thread has ended, or is about to. */
+    /* The build has ended, or its thread is about to end. */
     if (now >= EK_BUILD_DONE)
       break;
     if (now >= phase)
@@ -142,7 +142,7 @@ bool Build::wait(THD *thd, int32_t phase)
       thd_proc_info(thd, phases[now]);
     ek_build_figures figures;
     ek_build_progress(m_build, &figures);
-    /* One stage: reading and writing take turns, and the share is that of all the work. */
+    /* One stage: reading and writing alternate, and the share is that of all the work. */
     thd_progress_report(thd, figures.done_ppm, 1000000);
     if (thd_kill_level(thd))
       cancel();
@@ -166,7 +166,7 @@ Build_figures Build::figures() const
 {
   Build_figures figures;
   figures.thread_id= thread_id;
-  /* Of a partitioned table, it. */
+  /* For a partition, the name of its table. */
   figures.table= tables[0].name.substr(0, tables[0].name.find("#P#"));
   for (const std::string &name : names)
     figures.indexes+= (figures.indexes.empty() ? "" : ", ") + name;

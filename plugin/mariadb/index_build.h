@@ -1,4 +1,4 @@
-/* A build of indexes by ALTER TABLE, alone or behind the rows that it has copied. */
+/* An index build by ALTER TABLE, alone or after the rows that it has copied. */
 #ifndef EVENKEEL_INDEX_BUILD_H
 #define EVENKEEL_INDEX_BUILD_H
 #include "engine.h"
@@ -9,15 +9,15 @@
 #include <thread>
 #include <vector>
 
-/* A build of indexes, of all partitions of a table as one: in a thread of its own, beside which the
-   statement's tells others how far it is, or, where there is next to nothing to read, in that one. */
+/* An index build for all partitions of a table as one. It runs in a thread of its own while the statement's thread
+   reports its progress, or in the statement's thread if there are few rows. */
 class Build
 {
 public:
   explicit Build(THD *thd);
   ~Build();
 
-  /* A table that gets the indexes, and what they are made of there. */
+  /* A table that gets indexes, and their definitions there. */
   struct Of_table
   {
     std::string name;
@@ -27,31 +27,31 @@ public:
   std::vector<std::string> names;
   std::vector<uint8_t> unique;
 
-  /* Rows were copied into the table before, which has no such indexes yet; freed with the build. */
+  /* The copy by which rows were put into the table, which has no such indexes yet; freed with the build. */
   ek_copy *copy= nullptr;
-  /* True, with `error` said, if rows cannot be copied so. */
+  /* True, with `error` set, if rows cannot be copied in this way. */
   bool begin_copy(const std::string &table, bool leaves_out);
-  /* How many, so far and in all as far as is known: others look at it. */
+  /* Rows copied so far, and the total as far as it is known; other threads read both. */
   std::atomic<uint64_t> copied{0};
   uint64_t to_copy= 0;
 
-  /* From now on others see it, as rows are copied. */
+  /* Makes the build visible to others from now on, as rows are copied. */
   void show();
-  /* It begins, all being said: until now nobody else knew of it, if no rows were copied. */
+  /* Begins the build after its tables and indexes are set. If no rows were copied, no other thread has seen it
+     before. */
   void start(THD *thd);
-  /* Waits until it is over, or in `phase` or a later one: true if it failed. What it waits for are
-     events: the build's phases, and KILL, which cancels it (`cancel_builds`). */
+  /* Waits until the build has ended or is in `phase` or a later one: true if it failed. The events are the phases of
+     the build and KILL, which cancels it (`cancel_builds`). */
   bool wait(THD *thd, int32_t phase);
-  /* It is cancelled, or over: true if its indexes are there. */
+  /* Cancels the build unless it has ended: true if its indexes exist. */
   bool stop();
   void cancel() { ek_build_cancel(m_build); }
-  /* What others see of it. */
+  /* The progress that others see. */
   Build_figures figures() const;
-  /* The table and the clustered key of a row that has the unique key of another; false if none is
-     known. */
+  /* The table and the clustered key of a row that has the unique key of another row; false if none is known. */
   bool duplicate(std::string *table, std::string *key) const;
 
-  /* Once it has failed. */
+  /* Set once the build has failed. */
   ek_error error;
   const my_thread_id thread_id;
 
@@ -63,9 +63,9 @@ private:
   ek_build *m_build;
   std::thread m_thread;
   std::atomic<bool> m_done{false};
-  /* Once it is done. */
+  /* Set once the build is done. */
   bool m_failed= false;
-  /* What its thread has thrown: for the statement's. */
+  /* An exception of the build's thread, for the statement's thread. */
   std::exception_ptr m_thrown;
 };
 #endif

@@ -1,4 +1,4 @@
-/* Reads of an index: to a key and on from there, both ways, and estimates of ranges. */
+/* Reads of an index: to a key and on from there in both directions, and estimates of ranges. */
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "keys.h"
@@ -29,8 +29,7 @@ ha_evenkeel::Bound ha_evenkeel::bound(uint8_t kind, const uchar *key, key_part_m
   return bound;
 }
 
-/* The first row of a range that ends somewhere: the scan that begins ends there too, and so does
-   what it locks. */
+/* Reads the first row of a range with an end. The scan that begins ends there too, and locks nothing behind it. */
 int ha_evenkeel::read_range_first(const key_range *start, const key_range *end, bool equal,
                                   bool sorted)
 {
@@ -48,8 +47,8 @@ ha_evenkeel::Bound ha_evenkeel::range_end() const
                m_range_end->key, m_range_end->keypart_map);
 }
 
-/* A plain read of the row with a whole primary key: without a scan, which `index_next` begins behind
-   it if it comes to that. */
+/* A plain read of the row with a whole primary key, without a scan; a later `index_next` begins a scan behind the
+   row. */
 int ha_evenkeel::read_point(uchar *record, const uchar *key, key_part_map parts)
 {
   close_scan();
@@ -123,8 +122,7 @@ void ha_evenkeel::remember_prefix(const uchar *key, key_part_map parts)
   m_prefix.assign((const char *) key, calculate_key_len(table, active_index, key, parts));
 }
 
-/* Notes where a read has ended: HANDLER goes on from there, as with InnoDB also from where there is no
-   row. */
+/* Notes where a read has ended. HANDLER continues from there, as in InnoDB also from a place without a row. */
 int ha_evenkeel::placed(int error)
 {
   if (!error)
@@ -135,7 +133,7 @@ int ha_evenkeel::placed(int error)
   return error;
 }
 
-/* Goes on in the scan's direction, past the end of a prefix too. */
+/* Continues in the scan's direction, also past the end of a prefix. */
 int ha_evenkeel::go_on(uchar *record, bool backward)
 {
   int error= next(record);
@@ -147,9 +145,8 @@ int ha_evenkeel::go_on(uchar *record, bool backward)
   return error ? error : next(record);
 }
 
-/* Goes on in a direction from the present row: the other way than before, or HANDLER in another
-   statement than before. The row may be gone: then its place among those of the same key, which lie
-   in the order of the clustered key, is where it was. */
+/* Continues from the present row in a direction: the opposite one, or for HANDLER in another statement. If the row
+   is gone, its place is between its neighbours of the same key, which lie in the order of the clustered key. */
 int ha_evenkeel::turn(uchar *record, bool backward)
 {
   if ((m_scan || m_at_point) && m_backward == backward)
@@ -175,7 +172,7 @@ int ha_evenkeel::turn(uchar *record, bool backward)
   return placed(error);
 }
 
-/* There is nothing more. A transaction that looks for it has its snapshot from here on. */
+/* There are no more rows. The transaction of a reader that has looked for them has its snapshot from here on. */
 int ha_evenkeel::stay_at_end()
 {
   const int error= open_scan(Bound(), Bound(), false);
@@ -183,8 +180,7 @@ int ha_evenkeel::stay_at_end()
   return error ? error : HA_ERR_END_OF_FILE;
 }
 
-/* The same from where rows have ended: all rows lie before it, or behind it, or those of the prefix that
-   was looked for do. */
+/* Continues from an end of the rows: all rows, or the rows of the prefix, lie before or behind it. */
 int ha_evenkeel::go_on_from_end(uchar *record, bool backward)
 {
   if (m_place == (backward ? BEFORE_ALL : BEHIND_ALL))
@@ -203,8 +199,8 @@ int ha_evenkeel::go_on_from_end(uchar *record, bool backward)
 
 int ha_evenkeel::index_next(uchar *record) { return turn(record, false); }
 
-/* Who goes back from the last row of a prefix wants no row before it: a read that locks locks none, and
-   at SERIALIZABLE not everything from there to the beginning of the index. */
+/* A reader that goes back from the last row of a prefix wants no row before the prefix. A locking read locks none
+   there, and at SERIALIZABLE not the whole range from there to the beginning of the index. */
 int ha_evenkeel::index_prev(uchar *record)
 {
   if (m_scan && m_prefix_only && m_prefix_back && m_lock != EK_LOCK_NONE && !plant("PrevKeepsLocking"))
@@ -212,8 +208,8 @@ int ha_evenkeel::index_prev(uchar *record)
   return turn(record, true);
 }
 
-/* A scan that was opened for the key ends with it. The rows of others are compared with it, where they
-   are: a partitioned table has a buffer for each partition. */
+/* A scan that was opened for the key ends with it. Rows of other scans are compared with the key in their own
+   buffer, because a partitioned table has one for each partition. */
 int ha_evenkeel::index_next_same(uchar *record, const uchar *key, uint key_len)
 {
   m_compares= !m_prefix_only;
@@ -270,8 +266,8 @@ ha_rows ha_evenkeel::records_in_range(uint index, const key_range *min, const ke
   const int64_t rows= !txn ? -1 : ek_estimate(txn, name(), ek_text(which), &from, &to, &error);
   if (rows >= 0)
     return MY_MAX((ha_rows) rows, 1);
-  /* Another way to the rows is taken, as if the range could not be read; one that needs what failed here
-     fails for itself. */
+  /* The optimizer takes another way to the rows, as if the range could not be read. A statement that needs the
+     failed part fails by itself. */
   warn_of_error(ha_thd(), error);
   return HA_POS_ERROR;
 }

@@ -24,7 +24,7 @@ static bool is_blob(const KEY_PART_INFO *part)
 
 bool is_whole(const KEY_PART_INFO *part)
 {
-  /* The server gives parts that are prefixes a field of their own, of the prefix's length. */
+  /* For a part that is a prefix the server has a separate field, of the prefix's length. */
   return !is_blob(part) && !(part->key_part_flag & HA_PART_KEY_SEG);
 }
 
@@ -51,7 +51,7 @@ static uint16_t collation_of(const Field *field)
   return (uint16_t) cs->number;
 }
 
-/* A reason why a field cannot be in a key. */
+/* The reason why a field cannot be in a key. */
 static const char *refused(const Field *field)
 {
   switch (field->real_type())
@@ -100,7 +100,7 @@ uint64_t key_part_bytes_max(const KEY_PART_INFO *part)
   return evenkeel_collations.bytes_max(made.collation, made.prefix, bytes) + 3;
 }
 
-/* The value of one part and where the next begins. */
+/* The value of one part, and where the next part begins. */
 static ek_value image_value(const KEY_PART_INFO *part, const uchar *image, const uchar **next)
 {
   *next= image + part->store_length;
@@ -123,8 +123,8 @@ std::vector<ek_value> key_values(const TABLE *table, uint index, const uchar *im
   if (all.size() <= own)
     return all;
   std::vector<ek_value> values(all.begin(), all.begin() + own);
-  /* The engine's entry goes on with the whole primary key; parts that the key has itself are not
-     repeated in the server's image. */
+  /* The engine's entry continues with the whole primary key; the server's image does not repeat parts that the key
+     has itself. */
   const KEY *primary= &table->key_info[table->s->primary_key];
   for (uint p= 0; p < primary->user_defined_key_parts; p++)
   {

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 static std::mutex mutex;
-/* Those that are open or were changed. */
+/* The tables that are open or were changed. */
 static std::unordered_map<std::string, Last_change> changes;
 
 Last_change open_last_change(const std::string &table)
@@ -38,7 +38,7 @@ try
 }
 catch (const std::bad_alloc &)
 {
-  /* When it was changed is not known then. */
+  /* The time of the change is then unknown. */
 }
 
 void date_last_change(const std::string &table)

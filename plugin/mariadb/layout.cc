@@ -1,14 +1,11 @@
-/* The server's classes, as this plugin was compiled with them, are compared with what the server
-   that runs shows of them. No session is needed, so a plugin that a config file loads is checked as
-   one that INSTALL loads.
-
-   What the server shows:
+/* The plugin compares the classes that it was compiled with against what the running server shows of its own. No
+   session is needed, so a plugin that a config file loads is checked like one that INSTALL loads. The server shows:
    - the sizes of its symbols: tables of virtual functions, and objects of structures;
    - its tables of virtual functions, whose entries are in the order of its classes;
-   - the handlerton that it gives to an engine, of which little is set;
-   - functions of it that read or fill in an object. The objects here are only memory: nothing
-     constructs them, and memory lies behind them. Words that no test puts there lead to memory of
-     our own, so that a function which takes one for a pointer finds nothing and harms nothing. */
+   - the handlerton that it gives to an engine, of which few members are set;
+   - its functions that read or fill in an object.
+   The objects here are plain memory, followed by a margin, and are never constructed. Words that no test sets point
+   to memory of ours, so a function that takes one for a pointer finds nothing and harms nothing. */
 #include "server.h"
 #include "layout.h"
 #include <sql_i_s.h>
@@ -19,8 +16,8 @@
 
 namespace
 {
-/* By how much the server's class may be larger than ours before it reads or writes where it must
-   not. */
+/* The number of bytes by which the server's class may be larger than ours before it reads or writes outside our
+   memory. */
 constexpr size_t MARGIN= 4096;
 
 template <class T> class Memory
@@ -31,7 +28,7 @@ public:
   T *operator->() { return get(); }
   void fill(uint64_t word) { m_words.assign(m_words.size(), word); }
   void lead_to(void *where) { fill((uint64_t) where); }
-  /* No two words alike, nor two halves of them. */
+  /* No two words are equal, nor are two halves of them. */
   void number()
   {
     for (size_t i= 0; i < m_words.size(); i++)
@@ -43,7 +40,7 @@ private:
   std::vector<uint64_t> m_words;
 };
 
-/* Where words lead that are not pointers of a test. */
+/* Memory to which words point that are not pointers of a test. */
 Memory<THD> &nowhere()
 {
   static Memory<THD> memory;
@@ -51,13 +48,13 @@ Memory<THD> &nowhere()
   return memory;
 }
 
-/* Has all virtual functions of T, and one more. */
+/* Has all virtual functions of T and one more. */
 template <class T> struct And_one : T
 {
   virtual void one_more();
 };
 
-/* Virtual functions of T: what comes before the one more. A pointer to it is its place in the
+/* The number of virtual functions of T, which precede the additional one. A pointer to it is its offset in the
    table, in bytes, and one more on some machines. */
 template <class T> size_t virtual_functions()
 {
@@ -67,16 +64,16 @@ template <class T> size_t virtual_functions()
   return place / sizeof(void *);
 }
 
-/* Before the functions of a class are two words: an offset and a type. */
+/* Two words precede the functions of a class: an offset and a type. */
 constexpr size_t BEFORE_FUNCTIONS= 2;
 
-/* Of a symbol of the server; 0 if it shows none of that name. */
+/* The size of a symbol of the server; 0 if it shows none of that name. */
 size_t symbol_size(const char *name)
 {
   void *address= dlsym(RTLD_DEFAULT, name);
   Dl_info found;
   const ElfW(Sym) *symbol= nullptr;
-  /* Of two names for an address the other may be found. */
+  /* If an address has two names, the lookup may find the other one. */
   if (!address || !dladdr1(address, &found, (void **) &symbol, RTLD_DL_SYMENT) || !symbol ||
       found.dli_saddr != address || strcmp(found.dli_sname, name) != 0)
     return 0;
@@ -96,7 +93,7 @@ std::string elsewhere(const char *what)
 
 std::string check_version()
 {
-  /* Its administrator may have told it to call itself something else. */
+  /* The administrator may have set another version string. */
   if (!using_custom_server_version &&
       strncmp(server_version, MYSQL_SERVER_VERSION, strlen(MYSQL_SERVER_VERSION)) != 0)
     return std::string("the server is version ") + server_version +
@@ -125,13 +122,13 @@ std::string check_sizes()
   for (const auto &object : objects)
     if (const size_t servers= symbol_size(object.symbol); servers && servers != object.size)
       return differs(object.what, servers, object.size);
-  /* How many there are, nothing says. */
+  /* Their number is not visible. */
   if (symbol_size("schema_tables") % sizeof(ST_SCHEMA_TABLE) != 0)
     return "the size of ST_SCHEMA_TABLE is another in the server than in the plugin";
   return "";
 }
 
-/* A handler whose table of virtual functions has the server's wherever it can. */
+/* A handler whose table of virtual functions has the server's functions wherever it can. */
 struct Bare_handler : handler
 {
   Bare_handler() : handler(nullptr, nullptr) {}
@@ -147,7 +144,7 @@ struct Bare_handler : handler
   int info(uint) override { return 0; }
   THR_LOCK_DATA **store_lock(THD *, THR_LOCK_DATA **to, enum thr_lock_type) override { return to; }
 
-  /* What only a handler may reach of itself. */
+  /* Sets members that only a handler may access. */
   void put(TABLE *in_use, TABLE_SHARE *share)
   {
     table= in_use;
@@ -166,9 +163,9 @@ struct Bare_varstring : Field_varstring
 
 template <class T> void **table_of(T *object) { return *(void ***) object; }
 
-/* Entries of our table that are functions of the server must have their places in its own table.
-   One that its own table has nowhere is no witness: it is inline, or the server's compiler has taken
-   another function with the same instructions for it. */
+/* Functions of the server in our table must have the same places in the server's own table. A function that the
+   server's table lacks proves nothing: it is inline, or the server's compiler has merged it with a function of the
+   same instructions. */
 template <class T> bool in_order(void **ours, const char *symbol)
 {
   void **servers= (void **) dlsym(RTLD_DEFAULT, symbol);
@@ -240,7 +237,7 @@ std::string check_virtual_functions()
   return "";
 }
 
-/* The server has set what an engine need not set; all else is zero. */
+/* The server has set the members that an engine need not set; all others are zero. */
 std::string check_handlerton(const handlerton *given)
 {
   Memory<handlerton> expected;
@@ -249,13 +246,13 @@ std::string check_handlerton(const handlerton *given)
   expected->drop_table= given->drop_table;
   expected->tablefile_extensions= given->tablefile_extensions;
   expected->discover_table_names= given->discover_table_names;
-  /* my_malloc() keeps the size, rounded up, before what it gives. If it does so at all. */
+  /* my_malloc() keeps the size, rounded up, in front of the memory. This checks that it does. */
   const size_t known= 0x1238;
   void *probe= my_malloc(PSI_NOT_INSTRUMENTED, known, MYF(0));
   const auto kept= [](const void *p) { return ((const size_t *) p)[-2] & ~(size_t) 7; };
   const bool keeps= probe && kept(probe) == known;
   my_free(probe);
-  /* What lies behind a smaller one of the server's is anybody's. */
+  /* The bytes behind a smaller handlerton of the server belong to others. */
   const size_t both= keeps ? MY_MIN(kept(given), sizeof(handlerton)) : sizeof(handlerton);
   if (memcmp(expected.get(), given, both) != 0 || given->slot != HA_SLOT_UNDEF ||
       !given->drop_table || !given->discover_table_names || !given->tablefile_extensions)
@@ -302,7 +299,7 @@ std::string check_session()
   return "";
 }
 
-/* init_tmp_table_share() clears the whole of it and sets some. */
+/* init_tmp_table_share() clears the whole structure and sets some members. */
 std::string check_share()
 {
   Memory<TABLE_SHARE> memory;
@@ -369,7 +366,7 @@ std::string check_keys()
   return "";
 }
 
-/* The server's own virtual function tells it. */
+/* The server's own virtual function returns the size. */
 template <class T> std::string check_field_size(const char *symbol)
 {
   void **servers= (void **) dlsym(RTLD_DEFAULT, symbol);
@@ -431,7 +428,7 @@ std::string check_handler()
     return elsewhere("handler::table or TABLE::reginfo");
   if (one->server_reads_psi() != (void *) share->m_psi)
     return elsewhere("handler::table_share or TABLE_SHARE::m_psi");
-  /* The last member, which only the class itself may see: where we put it is what is not zero. */
+  /* The last member, which only the class itself may access: it is the word that the call makes nonzero. */
   Handler_share *put= (Handler_share *) &memory;
   memory.fill(0);
   one->put_share_ref(&put);
@@ -446,7 +443,8 @@ std::string check_handler()
 
 static std::string layout_mismatch(const handlerton *given)
 {
-  /* What calls no function of the server comes first; virtual functions before who calls them. */
+  /* Checks that call no function of the server come first, and the virtual functions are checked before they are
+     called. */
   for (std::string (*check)() : {check_version, check_sizes, check_virtual_functions})
     if (const std::string found= check(); !found.empty())
       return found;
@@ -462,8 +460,8 @@ static std::string layout_mismatch(const handlerton *given)
 
 bool layout_refused(const handlerton *given)
 {
-  /* What kept the engine away keeps its tables of INFORMATION_SCHEMA away. The log is told once: they
-     are many. */
+  /* A mismatch keeps both the engine and its INFORMATION_SCHEMA tables away. It is logged once, because there are
+     many tables. */
   static std::string mismatch;
   const bool known= !given && !mismatch.empty();
   if (!known)

@@ -1,8 +1,9 @@
-/* Do we see the server's classes as the server does? */
+/* Checks that the plugin's view of the server's classes is the server's own. */
 #ifndef EVENKEEL_LAYOUT_H
 #define EVENKEEL_LAYOUT_H
 
-/* False if so. Else the plugin must not load, and who loads it has been told what differs. `given` is
-   what the server gave to the engine to fill in, before anything was; null where it gave none. */
+/* False if the layouts agree. Otherwise the plugin must not load, and the differences have been reported to the
+   client that loads it. `given` is the structure that the server gave to the engine to fill in, still unchanged;
+   null where it gave none. */
 bool layout_refused(const struct handlerton *given);
 #endif

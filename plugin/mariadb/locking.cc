@@ -1,12 +1,11 @@
-/* Which locks a statement takes, and where it begins. */
+/* Which locks a statement takes, and where the statement begins. */
 #include "ha_evenkeel.h"
 #include "ddl.h"
 #include "index_build.h"
 #include "fault_injection.h"
 
-/* The transaction that works on the table: a sequence has one of its own for each change, since
-   numbers that were given out do not come back by a rollback. So has a table that rows are copied
-   from, to read them. */
+/* The transaction that works on the table. A sequence has a transaction of its own for each change, because a
+   rollback must not bring its numbers back. A table from which rows are copied has one of its own to read them. */
 ek_txn *ha_evenkeel::transaction(ek_error *error)
 {
   if (table_share->table_type != TABLE_TYPE_SEQUENCE)
@@ -45,16 +44,16 @@ int ha_evenkeel::external_lock(THD *thd, int lock_type)
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
 
-/* HANDLER reads as a plain SELECT below SERIALIZABLE does, at every level. */
+/* HANDLER reads at every level as a plain SELECT below SERIALIZABLE does. */
 void ha_evenkeel::init_table_handle_for_HANDLER()
 {
   m_lock= m_outer_lock= EK_LOCK_NONE;
   m_in_handler= true;
 }
 
-/* HANDLER has its metadata lock from OPEN to CLOSE, not to the end of the transaction: behind that a
-   schema change must not wait for the transaction in the engine. What the transaction has read or
-   changed by other statements it has metadata locks for. */
+/* HANDLER holds its metadata lock from OPEN to CLOSE, not to the end of the transaction. After CLOSE a schema change
+   must not wait for the transaction in the engine. For what the transaction has read or changed by other statements
+   it holds other metadata locks. */
 void ha_evenkeel::leave_handler(THD *thd)
 {
   if (!m_in_handler)
@@ -72,17 +71,16 @@ void ha_evenkeel::reads_lock(THD *thd)
     m_lock= EK_LOCK_SHARED;
 }
 
-/* SKIP LOCKED, which counts for the statement that says so alone. */
+/* SKIP LOCKED; it applies only to the statement that says it. */
 static uint8_t skips(thr_lock_type type)
 {
   return type == TL_WRITE_SKIP_LOCKED || type == TL_READ_SKIP_LOCKED ? EK_LOCK_SKIP : 0;
 }
 
-/* A statement begins within another one that has entered the table: in a function or trigger, or under
-   LOCK TABLES. Instructions of a routine that are no statements of their own (RETURN, IF, SET, ...) say
-   nothing of what they read for: the lock is the one that the outer statement chose. Only a plain
-   SELECT reads a snapshot whatever that is, below SERIALIZABLE. A temporary table that was made
-   meanwhile was not entered. */
+/* A statement begins within another one that has entered the table: in a function or trigger, or under LOCK TABLES.
+   Instructions of a routine that are no statements of their own (RETURN, IF, SET, ...) do not say why they read, so
+   they use the lock that the outer statement chose. Below SERIALIZABLE a plain SELECT reads a snapshot in any case.
+   A temporary table made meanwhile was not entered. */
 int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
 {
   if (!m_is_entered)
@@ -98,22 +96,23 @@ int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
     m_lock= is_plain || m_is_copied ? EK_LOCK_NONE : (m_outer_lock & ~EK_LOCK_SKIP) | skips(type);
   }
   m_changed= false;
-  /* Those that the server has are of the outer statement; a partitioned table's are its first partition's. */
+  /* The server's cached flags are those of the outer statement; for a partitioned table, those of its first
+     partition. */
   cached_table_flags= table_flags();
   if (table->part_info)
     table->file->init();
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
 }
 
-/* The server looks for a hash, or for periods of a key WITHOUT OVERLAPS, before it writes a row with it: nobody
-   else writes one from here on. */
+/* Before the server writes a row it looks for its hash, or for periods of its key WITHOUT OVERLAPS. This lock keeps
+   others from writing such a row from here on. */
 int ha_evenkeel::lock_checked(const Bound &at)
 {
   const KEY *key= &table->key_info[active_index];
   const bool is_hash= key->algorithm == HA_KEY_ALG_LONG_HASH;
   if (!(is_hash || key->without_overlaps) || !(m_lock & EK_LOCK_EXCLUSIVE) || !checks_before_writing())
     return 0;
-  /* The period, of two columns, comes last. */
+  /* The two columns of the period come last. */
   Bound whole= at;
   if (!is_hash)
     whole.values.resize(MY_MIN(whole.values.size(), (size_t) key->user_defined_key_parts - 2));
@@ -131,8 +130,8 @@ uint8_t ha_evenkeel::lock_of(THD *thd, thr_lock_type type)
   return type >= TL_FIRST_WRITE ? EK_LOCK_EXCLUSIVE : plain_read(thd, type);
 }
 
-/* The lock of a table that is only read, as InnoDB chooses it: none for a plain SELECT. What rows are
-   made from is locked from REPEATABLE READ on, what other statements read is at every level. */
+/* The lock of a table that is only read, chosen as in InnoDB: none for a plain SELECT. Rows from which other rows
+   are made are locked from REPEATABLE READ on; rows that other statements read are locked at every level. */
 uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
 {
   const int command= thd_sql_command(thd);
@@ -143,7 +142,7 @@ uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
   if (command == SQLCOM_CHECKSUM || command == SQLCOM_CREATE_SEQUENCE ||
       command == SQLCOM_ANALYZE || command == SQLCOM_CHECK)
     return EK_LOCK_NONE;
-  /* FLUSH TABLES ... WITH READ LOCK keeps writers out itself. */
+  /* FLUSH TABLES ... WITH READ LOCK itself keeps writers out. */
   if (command == SQLCOM_FLUSH && type == TL_READ_NO_INSERT)
     return thd_tx_isolation(thd) == ISO_SERIALIZABLE ? EK_LOCK_SHARED : EK_LOCK_NONE;
   const bool is_plain= type == TL_READ || type == TL_READ_HIGH_PRIORITY;
@@ -157,16 +156,15 @@ uint8_t ha_evenkeel::plain_read(THD *thd, thr_lock_type type)
   return EK_LOCK_SHARED;
 }
 
-/* Does an ALTER copy the rows of this table. */
+/* True if an ALTER copies the rows of this table. */
 bool ha_evenkeel::is_copied_from(THD *thd, thr_lock_type type) const
 {
   return type == TL_READ_NO_INSERT && copies_table(thd) && table_share->tmp_table == NO_TMP_TABLE &&
          table_share->table_type != TABLE_TYPE_SEQUENCE;
 }
 
-/* Rows that an ALTER copies are not locked: the server keeps others from writing to the table when it
-   comes to read them (`begin_copied`). A temporary table has rows that the connection's own
-   transaction has changed. */
+/* Rows that an ALTER copies are not locked: the server keeps writers away when it begins to read them
+   (`begin_copied`). A temporary table has rows that the connection's own transaction has changed. */
 void ha_evenkeel::take_lock(THD *thd, thr_lock_type type)
 {
   m_is_copied= is_copied_from(thd, type);
@@ -180,14 +178,14 @@ THR_LOCK_DATA **ha_evenkeel::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_l
   return to;
 }
 
-/* UPDATE and DELETE look at a row that another transaction holds as it was committed last, and wait
-   for it only if they want it: below REPEATABLE READ. */
+/* Below REPEATABLE READ, UPDATE and DELETE read the last committed version of a row that another transaction holds,
+   and wait for the row only if that version matches. */
 void ha_evenkeel::try_semi_consistent_read(bool yes)
 {
   m_peek= yes && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED;
 }
 
-/* A row did not match: below REPEATABLE READ its lock goes. */
+/* A row did not match: below REPEATABLE READ its lock is released. */
 void ha_evenkeel::unlock_row()
 {
   if (m_scan && m_scan_row &&

@@ -1,16 +1,15 @@
-/* Columns that an ALTER TABLE makes NOT NULL beside those who write. Nothing that is stored changes; but
-   no row may have NULL there. Rows that are there are read, in pieces; what is written meanwhile the
-   writers show. Both together miss nothing: when the watch begins nobody has uncommitted changes of the
-   table, so that a row which was read has NULL later only by a writer who was watched.
-
-   A writer who takes his NULL back has been seen all the same: the ALTER fails, and can be repeated. */
+/* Columns that an ALTER TABLE makes NOT NULL while others write. Nothing that is stored changes, but no row may have
+   NULL there. Existing rows are read in pieces, and writers report the NULLs that they write meanwhile. Both
+   together miss nothing: when the watch begins no transaction has uncommitted changes of the table, so only a
+   watched writer can put NULL into a row that was already read. A NULL that its writer takes back is also reported:
+   the ALTER then fails and can be repeated. */
 #include "not_null.h"
 #include "owned.h"
 #include "transaction.h"
 #include <list>
 #include <mutex>
 
-/* So many rows are read with one snapshot; and between two looks for a KILL. */
+/* Rows that are read with one snapshot, and between two looks for a KILL. */
 static const uint ROWS_A_PIECE= 1000;
 
 std::atomic<uint> null_watches{0};
@@ -42,8 +41,8 @@ void see_nulls(const std::string &table, const std::function<bool(uint field)> &
           watch->has_seen= true;
 }
 
-/* The rows behind the one with the key `last`, which becomes that of the last one that was read: how many,
-   fewer than a piece at the end; -1 on error. */
+/* Reads a piece of rows behind the key `last`, which becomes the key of the last row read. Returns their number,
+   which is lower than a piece at the end; -1 on error. */
 static int64_t read_piece(const std::string &table, const std::vector<uint32_t> &columns,
                           std::string *last, bool *has_null, ek_error *error)
 {

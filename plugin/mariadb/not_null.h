@@ -1,4 +1,4 @@
-/* Columns that an ALTER TABLE makes NOT NULL beside those who write. */
+/* Columns that an ALTER TABLE makes NOT NULL while others write. */
 #ifndef EVENKEEL_NOT_NULL_H
 #define EVENKEEL_NOT_NULL_H
 #include "engine.h"
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-/* While it lives it is known whether anybody writes NULL to one of these columns. It begins while nobody
-   uses the table: whoever writes then sees it. */
+/* Records, while it lives, whether a transaction writes NULL to one of these columns. It begins while no transaction
+   uses the table, so every later writer sees it. */
 class Null_watch
 {
 public:
@@ -17,19 +17,19 @@ public:
   Null_watch(const Null_watch &)= delete;
 
   const std::string table;
-  /* By their numbers in the definition that the writers have. */
+  /* The columns, by their numbers in the definition that the writers have. */
   const std::vector<uint> fields;
   std::atomic<bool> has_seen{false};
 };
 
 extern std::atomic<uint> null_watches;
 inline bool are_nulls_watched() { return null_watches.load(std::memory_order_acquire) != 0; }
-/* Of each writer, if there are watches: may a row, as it will be, have NULL in a column. */
+/* Each writer calls this if there are watches; `may_be_null` says whether the new row may have NULL in a field. */
 void see_nulls(const std::string &table, const std::function<bool(uint field)> &may_be_null);
 
 enum Nulls { NO_NULL, HAS_NULL, NULLS_KILLED, NULLS_UNKNOWN };
-/* Reads a table for rows that have NULL in one of these columns of the engine, showing its progress and
-   heeding KILL. It keeps no snapshot for long. `error` says why it does not know. */
+/* Reads a table for rows that have NULL in one of these columns of the engine, reports its progress and heeds KILL.
+   It holds no snapshot for long. `error` says why the answer is unknown. */
 Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns,
                  ek_error *error);
 #endif

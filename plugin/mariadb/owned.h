@@ -1,4 +1,4 @@
-/* Handles of the engine that end with the block that they are in, whatever is thrown there. */
+/* Handles of the engine that are closed at the end of their block, also after an exception. */
 #ifndef EVENKEEL_OWNED_H
 #define EVENKEEL_OWNED_H
 #include "engine.h"
@@ -9,7 +9,7 @@ struct Owned_end
   void operator()(ek_row *row) const { ek_row_free(row); }
   void operator()(ek_scan_handle *scan) const { ek_scan_free(scan); }
   void operator()(ek_plan *plan) const { ek_plan_free(plan); }
-  /* Of a transaction that only reads. */
+  /* Ends a transaction that only reads. */
   void operator()(ek_txn *txn) const
   {
     ek_error error;

@@ -1,6 +1,6 @@
-/* In builds for tests (EVENKEEL_POISON): nonsense in the columns of a record that were not read. A server
-   that reads one of them, or an update that writes one back, gives a wrong answer wherever the column is
-   seen, not just where the record happens to hold another row's value. */
+/* Only in builds for tests (EVENKEEL_POISON): fills the columns of a record that were not read with nonsense. A
+   server that reads one of them, or an update that writes one back, then gives a wrong answer wherever the column is
+   visible, and not only where the record happens to hold the value of another row. */
 #include "ha_evenkeel.h"
 #ifdef EVENKEEL_POISON
 
@@ -25,8 +25,9 @@ static void poison_field(Field *field, Column::How how, uchar *record)
   }
 }
 
-/* The server makes virtual columns itself, if not from an entry. The scans of an index_merge read entries of several indexes into one record, and the server keeps what
-   the others have put there (HA_EXTRA_KEYREAD_PRESERVE_FIELDS): then only parts of this key. */
+/* The server computes virtual columns itself, except those from an entry. The scans of an index_merge read entries
+   of several indexes into one record, and the server keeps the columns of the other scans
+   (HA_EXTRA_KEYREAD_PRESERVE_FIELDS); then only parts of this key are poisoned. */
 void ha_evenkeel::poison(uchar *record, const Fill &plan) const
 {
   std::vector<bool> is_kept(table_share->fields, plan.is_keyread);

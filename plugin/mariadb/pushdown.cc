@@ -1,8 +1,8 @@
-/* What the server hands down: conditions on index entries, rowid filters, batches of ranges; what
-   ANALYZE wants to know. */
+/* Work that the server hands down: conditions on index entries, rowid filters, batches of ranges; and figures for
+   ANALYZE. */
 #include "ha_evenkeel.h"
 
-/* An entry gives prefixes only as weights: its record lacks their columns. */
+/* An entry has prefixes only as weights, so its record lacks their columns. */
 static bool has_prefix(const KEY &key)
 {
   for (uint i= 0; i < key.user_defined_key_parts; i++)
@@ -13,7 +13,7 @@ static bool has_prefix(const KEY &key)
 
 Item *ha_evenkeel::idx_cond_push(uint index, Item *condition)
 {
-  /* Rows are at hand where the clustered key is: nothing is saved. */
+  /* The clustered key has whole rows at hand, so a condition on entries saves nothing. */
   if (is_clustered(index))
     return condition;
   pushed_idx_cond= condition;
@@ -28,7 +28,7 @@ bool ha_evenkeel::rowid_filter_push(Rowid_filter *filter)
   return false;
 }
 
-/* Are entries of the active index looked at before their rows are read. */
+/* True if the server checks entries of the active index before their rows are read. */
 bool ha_evenkeel::filters_entries() const
 {
   if (active_index >= MAX_KEY || is_clustered(active_index))
@@ -37,13 +37,13 @@ bool ha_evenkeel::filters_entries() const
          (pushed_rowid_filter && rowid_filter_is_active);
 }
 
-/* Asks the server about the entry in `m_row`: 0, or why the scan ends. */
+/* Asks the server about the entry in `m_row`: 0, or the reason why the scan ends. */
 int ha_evenkeel::check_entry(uchar *record, bool *wanted)
 {
   *wanted= false;
   if (int error= fill(record, m_row, true))
     return error;
-  /* The server's checks compare the record with the range's end; without the columns of prefixes that
+  /* The server's checks compare the record with the range's end. Without the columns of prefixes that comparison
      waits for the row. */
   key_range *const range_end= end_range;
   if (range_end && has_prefix(table->key_info[active_index]))
@@ -74,9 +74,9 @@ void Measured::add()
   m_to->pages_read_time+= ulonglong(seconds * timer_tracker_frequency());
 }
 
-/* Another handler of the same rows for the same statement: it reads as this one does. The server's name
-   may be that of another partition or of the table. It reads in the connection's transaction as this one
-   does; of a table that an ALTER copies it opens a transaction of its own, while nobody writes. */
+/* Another handler of the same rows for the same statement. The server's name may be that of another partition or of
+   the table, so the clone uses this handler's path. It reads in the connection's transaction as this one does; for a
+   table that an ALTER copies it opens a transaction of its own, while nobody writes. */
 handler *ha_evenkeel::clone(const char *, MEM_ROOT *root)
 {
   ha_evenkeel *made= static_cast<ha_evenkeel *>(handler::clone(m_path.c_str(), root));
@@ -90,11 +90,11 @@ handler *ha_evenkeel::clone(const char *, MEM_ROOT *root)
   return made;
 }
 
-/* Where this reads its ranges to. A partitioned table sizes its partitions' buffers by the key that the
-   optimizer estimated last, whichever it reads: all of them may be given the one of the caller, though
-   they fill them before the first row is taken, or one that ends behind the table's memory. So a
-   partition has a buffer of its own; without memory for it, an empty one: ranges are read one by one,
-   as a caller that gives none wants them, which reads keys alone (index_merge). */
+/* The buffer into which this handler reads its ranges. A partitioned table sizes its partitions' buffers by the key
+   that the optimizer estimated last, whichever key is read. All partitions may be given the caller's one buffer,
+   though they fill it before the first row is taken, or a buffer that ends behind the table's memory. So a partition
+   has a buffer of its own; without memory for it, an empty one. Then ranges are read one by one, as for a caller
+   that gives no buffer because it reads keys alone (index_merge). */
 HANDLER_BUFFER *ha_evenkeel::range_buffer(HANDLER_BUFFER *given, uint mode)
 {
   const bool is_default= mode & (HA_MRR_USE_DEFAULT_IMPL | HA_MRR_SORTED);

@@ -1,4 +1,4 @@
-/* Rows changed, and rows into records. */
+/* Changes of rows, and rows put into records. */
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "fault.h"
@@ -39,7 +39,7 @@ int ha_evenkeel::write_row(const uchar *record)
     return fail(error);
 #endif
   ek_txn *txn= transaction(&error);
-  /* An index that is damaged may name for ever a row that nobody finds. */
+  /* An index that is damaged may name for ever a row that does not exist. */
   for (int gone= 0;; gone++)
   {
     if (txn && !ek_insert(txn, name(), row.data(), row.size(), &error))
@@ -50,7 +50,7 @@ int ha_evenkeel::write_row(const uchar *record)
     if (is_there)
       return is_there;
   }
-  /* The server may take the row back, or ask where it is. */
+  /* The server may take the row back, or ask for its position. */
   const ek_bytes key= ek_last_key(txn);
   m_key.assign((const char *) key.ptr, key.len);
   if (int failed= changed(false))
@@ -58,12 +58,12 @@ int ha_evenkeel::write_row(const uchar *record)
   return table->found_next_number_field && record == table->record[0] ? number_written() : 0;
 }
 
-/* The row that has the unique key of a new one, where that one is to replace it: the server reads it
-   next, and would fail if another transaction, which had it locked, deleted it meanwhile. Locked now
-   it stays: HA_ERR_FOUND_DUPP_KEY. 0 if it is gone. */
+/* Locks the row that has the unique key of a new row, if the new row is to replace it. The server reads that row
+   next, and would fail if another transaction that held it locked deleted it meanwhile. Once locked the row stays:
+   HA_ERR_FOUND_DUPP_KEY. 0 if it is gone. */
 int ha_evenkeel::lock_duplicate(const uchar *record)
 {
-  /* Of a table with a DELETE trigger the server does not say that REPLACE may write over rows. */
+  /* For a table with a DELETE trigger the server does not tell the handler that REPLACE may overwrite rows. */
   const bool replaces= m_replaces || ha_thd()->lex->duplicates == DUP_REPLACE;
   if (!replaces || m_duplicate >= table_share->keys)
     return HA_ERR_FOUND_DUPP_KEY;
@@ -80,7 +80,7 @@ int ha_evenkeel::lock_duplicate(const uchar *record)
                                                         EK_LOCK_EXCLUSIVE, &error));
   if (!scan)
     return fail(error);
-  /* A buffer of its own: a long value in it would keep a snapshot for as long as the handle lives. */
+  /* A separate row, because a long value in the shared one would keep a snapshot as long as the handle lives. */
   const Owned_row row(ek_row_new());
   const int found= ek_scan_next(scan.get(), row.get(), &error);
   if (found < 0)
@@ -88,8 +88,8 @@ int ha_evenkeel::lock_duplicate(const uchar *record)
   return found ? HA_ERR_FOUND_DUPP_KEY : 0;
 }
 
-/* A change is made. The stamp of a row that was read holds it now, not the lock of its scan. Rows of
-   a sequence are not part of the connection's transaction. */
+/* A change is made. From now on its stamp holds the row that was read, not the lock of the scan. Rows of a sequence
+   are not part of the connection's transaction. */
 int ha_evenkeel::changed(bool row_read)
 {
   if (row_read && m_scan && m_scan_row)
@@ -109,11 +109,11 @@ int ha_evenkeel::changed(bool row_read)
   if (ek_commit(own, &commit, &error))
     return fail(error);
   *m_last_change= time(nullptr);
-  /* Numbers are handed out from what it reserved, maybe outside of any transaction. */
+  /* Numbers are handed out from the sequence's reservation, possibly outside of any transaction. */
   return commit_durably(commit, &error) ? fail(error) : 0;
 }
 
-/* Is one of these columns of the engine in the primary key. */
+/* True if one of these columns of the engine is in the primary key. */
 bool ha_evenkeel::changes_primary(const std::vector<uint16_t> &columns) const
 {
   if (table_share->primary_key >= MAX_KEY)
@@ -136,9 +136,9 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     const int column= m_columns[(*field)->field_index];
     if (column < 0 || (!(*field)->stored_in_db() && plant("VirtualChangeIgnored")))
       continue;
-    /* What was not read is in neither record: it changes if it is written, and stays as it is if not,
-       whatever the server wants to read by now. A virtual column is computed anew where it is read or
-       written, but its old value may not be in the old record. */
+    /* A column that was not read is in neither record. It has changed if it is written, and is unchanged otherwise,
+       whatever the server wants to read by now. A virtual column is computed anew where it is read or written, but
+       the old record may lack its old value. */
     const uint index= (*field)->field_index;
     const bool is_stored= (*field)->stored_in_db();
     const bool was_read= is_stored && m_fill->filled[index];
@@ -160,7 +160,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
     see_nulls(m_name, [&](uint field) {
       if (m_fill->filled[field] || bitmap_is_set(table->write_set, field))
         return table->field[field]->is_null_in_record(new_record);
-      /* As it was: the row is read where it is, unless it goes where rows have been read. */
+      /* Otherwise the row is unchanged: it stays at its place, unless it moves to where rows were already read. */
       return changes_primary(columns);
     });
   Measured measured(handler_stats);
@@ -170,8 +170,8 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
                                          values.data(), columns.size(), &error);
   if (done < 0)
     return fail(error);
-  /* Where the row is now, if its primary key has changed: the server asks for it when it has looked
-     for duplicates of the keys that it checks itself. */
+  /* The present key of a row whose primary key has changed: the server asks for it after it has looked for
+     duplicates of the keys that it checks itself. */
   const ek_bytes key= ek_last_key(txn);
   if (done)
     m_key.assign((const char *) key.ptr, key.len);
@@ -197,7 +197,7 @@ int ha_evenkeel::delete_row(const uchar *)
 
 /* -- rows into records -- */
 
-/* Does an entry of the active index give the field. */
+/* True if entries of the active index have the field's value. */
 bool ha_evenkeel::key_holds(uint field) const
 {
   const uint keys[]= {active_index, m_clustered ? table_share->primary_key : MAX_KEY};
@@ -216,7 +216,7 @@ bool ha_evenkeel::key_holds(uint field) const
   return false;
 }
 
-/* Which parts of keys entries of the active index do not give. */
+/* Notes the parts of keys that entries of the active index do not have. */
 void ha_evenkeel::note_partial()
 {
   m_partial.clear();
@@ -237,10 +237,9 @@ void ha_evenkeel::note_partial()
   }
 }
 
-/* Does an entry of the active index give every part of its key that the server may read. The server asks
-   for all parts of a key that covers what the statement uses, but reads of them only those that are
-   whole: no condition, and so no end of a range, is on another. A partitioned table that merges its
-   partitions' rows in order compares them by all parts. */
+/* True if an entry of the active index has every part of its key that the server may read. For a key that covers the
+   statement the server asks for all parts, but reads only the whole ones: no condition, and so no end of a range, is
+   on another part. A partitioned table that merges its partitions' rows in order compares them by all parts. */
 bool ha_evenkeel::is_entry_enough() const
 {
   if (likely(m_partial.empty()))
@@ -254,8 +253,8 @@ bool ha_evenkeel::is_entry_enough() const
                       [&](uint field) { return bitmap_is_set(table->read_set, field); });
 }
 
-/* Is the scan that is opened one of entries: they are enough, or are looked at before their rows are
-   read. One that locks reads rows. */
+/* True if the scan to be opened is one of entries: the entries are enough, or are checked before their rows are
+   read. A locking scan reads rows. */
 bool ha_evenkeel::reads_entries() const
 {
   if (m_lock != EK_LOCK_NONE || active_index >= MAX_KEY || is_clustered(active_index))
@@ -263,13 +262,13 @@ bool ha_evenkeel::reads_entries() const
   return filters_entries() || (keyread < MAX_KEY && is_entry_enough());
 }
 
-/* The bits of a set of columns, to be compared. */
+/* Copies the bits of a set of columns, for later comparisons. */
 static void copy_bits(std::vector<my_bitmap_map> *to, const MY_BITMAP *from)
 {
   to->assign(from->bitmap, from->bitmap + no_words_in_map(from));
 }
 
-/* For each row: mostly of one word. */
+/* Called for each row; a set mostly has one word. */
 static inline bool has_bits(const std::vector<my_bitmap_map> &bits, const MY_BITMAP *set)
 {
   const size_t words= no_words_in_map(set);
@@ -281,23 +280,22 @@ static inline bool has_bits(const std::vector<my_bitmap_map> &bits, const MY_BIT
   return true;
 }
 
-/* DELETE of a system-versioned table changes a column, and where that is what the table is partitioned
-   by the server writes the record into another partition. It says that it reads all of a row for UPDATE
-   alone. */
+/* DELETE of a system-versioned table changes a column. If the table is partitioned by that column the server writes
+   the record into another partition, but only for UPDATE it says that it reads the whole row. */
 inline bool ha_evenkeel::is_read_whole() const
 {
   return (m_lock & EK_LOCK_EXCLUSIVE) && table->part_info && table->versioned();
 }
 
-/* Are rows compared by the active index's columns as this handler gives them: before the server makes
-   their virtual ones, which it makes in the table's own record alone. A partitioned table that merges its
-   partitions' rows in order has a buffer for each. */
+/* True if rows are compared by the active index's columns as this handler returns them, before the server computes
+   virtual columns, which it does only in the table's own record. A partitioned table that merges its partitions'
+   rows in order has a buffer for each partition. */
 inline bool ha_evenkeel::is_compared() const
 {
   return active_index < MAX_KEY && (m_compares || (m_is_sorted && table->part_info));
 }
 
-/* The same columns are read from row to row, as long as the statement wants the same. */
+/* Row after row reads the same columns, as long as the statement wants the same. */
 inline bool ha_evenkeel::is_planned(const Fill &plan)
 {
   return plan.table == table && plan.index == active_index && plan.is_whole == is_read_whole() &&
@@ -314,11 +312,11 @@ static bool is_part(const KEY &key, uint field)
   return false;
 }
 
-/* Which columns `fill` reads. */
+/* Determines the columns that `fill` reads. */
 void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
 {
   const bool is_whole= is_read_whole();
-  /* None until it is whole: memory may give out on the way. */
+  /* The plan stays invalid until it is complete, because memory may run out on the way. */
   plan.table= nullptr;
   copy_bits(&plan.read, table->read_set);
   copy_bits(&plan.written, table->write_set);
@@ -335,13 +333,13 @@ void ha_evenkeel::plan_fill(Fill &plan, bool key_only)
     const uint index= field->field_index;
     const int column= m_columns[index];
     plan.filled[index]= false;
-    /* What an UPDATE writes is read too: a row that gets the values it has is not changed. */
+    /* Columns that an UPDATE writes are read, too: a row that gets its own values does not change. */
     const bool is_asked= bitmap_is_set(table->read_set, index) ||
                          bitmap_is_set(table->write_set, index);
     if (column < 0 || !(is_asked || (is_whole && field->stored_in_db())))
       continue;
-    /* The server makes virtual columns itself, but not where it asked for entries only (a locked
-       scan has the whole row then), and not in time where rows are compared. */
+    /* The server computes virtual columns itself, except where it asked for entries only (a locking scan has the
+       whole row then); where rows are compared it computes them too late. */
     const bool is_in_time= !plan.is_compared || !is_part(table->key_info[active_index], index);
     const bool made= !field->stored_in_db() && !plan.is_keyread && is_in_time;
     if (key_only ? !key_holds(index) : made)
@@ -365,7 +363,7 @@ void ha_evenkeel::free_longs()
   m_longs.clear();
 }
 
-/* Keys of a table are mostly of one length. */
+/* The keys of a table mostly have one length. */
 inline void ha_evenkeel::keep_key(const ek_bytes &key)
 {
   if (likely(m_key.size() == key.len))

@@ -1,4 +1,4 @@
-/* Scans of tables and indexes, positions. */
+/* Scans of tables and indexes, and positions. */
 #include "ha_evenkeel.h"
 #include "columns.h"
 
@@ -33,8 +33,8 @@ void ha_evenkeel::close_scan()
   m_scan_row= m_peeked= m_at_point= false;
 }
 
-/* What the server wants of a row it may say anew before each: an entry alone (keyread), entries that it
-   looks at before their rows are read, whole rows. */
+/* Before each row the server may change what it wants: an entry alone (keyread), entries that it checks before their
+   rows are read, or whole rows. */
 int ha_evenkeel::next(uchar *record)
 {
   m_peeked= false;
@@ -91,7 +91,7 @@ int ha_evenkeel::rnd_end()
   return 0;
 }
 
-/* HANDLER reads on in another statement than it began in. */
+/* HANDLER may continue in another statement than the one in which it began. */
 int ha_evenkeel::rnd_next(uchar *record)
 {
   if (!m_scan && m_place == BEHIND_ALL)
@@ -117,7 +117,7 @@ void ha_evenkeel::position(const uchar *)
   int2store(ref + room, len);
 }
 
-/* The row with the primary key of `record`: a replica finds rows so. */
+/* Reads the row with the primary key of `record`: a replica finds rows in this way. */
 int ha_evenkeel::rnd_pos_by_record(uchar *record)
 {
   const KEY *primary= &table->key_info[table_share->primary_key];

@@ -1,6 +1,6 @@
-/* INFORMATION_SCHEMA.EVENKEEL_TABLES, _INDEXES, _JOBS, _STALLS, _TRX, _LOCKS. All want the
-   privilege PROCESS, as InnoDB's do. Rows are collected first and stored then, so that nothing of
-   the engine is held while the server writes. */
+/* INFORMATION_SCHEMA.EVENKEEL_TABLES, _INDEXES, _JOBS, _WAITS, _TRX, _LOCKS. All need the privilege PROCESS, as
+   InnoDB's do. Rows are collected first and stored afterwards, so that the engine holds nothing while the server
+   writes. */
 #include "schema_tables.h"
 #include "alter.h"
 #include "entry.h"
@@ -13,7 +13,7 @@
 #include <sql_show.h>
 #include <sql_table.h>
 
-/* Locks shown at most. */
+/* Locks shown, at most. */
 static const size_t LOCKS_MAX= 10000;
 
 /* A row: texts and numbers in the order of the columns. */
@@ -70,8 +70,8 @@ static std::string hex(ek_bytes b, size_t most)
   return out;
 }
 
-/* The server's names of an engine's table, which has those of files. Of a partition only the table's part is
-   written as files are. */
+/* The server's names of an engine's table; the engine's names are file names. In the name of a partition only the
+   table's part is encoded as a file name. */
 static void server_names(const std::string &name, std::string *schema, std::string *table)
 {
   char to[NAME_LEN + 1];
@@ -250,7 +250,7 @@ static void collect_jobs(Lines *lines)
   calling_back([&] { ek_figures(evenkeel_db, &now, callback<background>); });
   const size_t before= lines->size();
   calling_back([&] { ek_compactions(evenkeel_db, lines, callback<add_compaction>); });
-  /* Counters are read one by one: the difference may be behind for a moment. */
+  /* Counters are read one by one, so the difference may be momentarily too low. */
   const longlong together= (longlong) now.merges - (longlong)(lines->size() - before);
   if (together > 0)
     lines->push_back({"compaction", Cell(), Cell(), "small indexes, together", "compacting",
@@ -348,8 +348,8 @@ static void collect_locks(Lines *lines)
   calling_back([&] { ek_locks(evenkeel_db, LOCKS_MAX, lines, callback<add_lock>); });
 }
 
-/* Nothing is shown to those who may not see what others do. The server holds the plugin of this table
-   meanwhile, not the engine's. */
+/* Users who may not see other users' work get no rows. The server holds the plugin of this table meanwhile, not the
+   engine's. */
 template <void (*collect)(Lines *)> static int fill(THD *thd, TABLE_LIST *tables, COND *)
 {
   if (check_global_access(thd, PROCESS_ACL, true))
@@ -369,7 +369,7 @@ template <void (*collect)(Lines *)> static int fill(THD *thd, TABLE_LIST *tables
 
 template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fields)
 {
-  /* The server loads them also where it has not loaded the engine. */
+  /* The server loads these tables also if it has not loaded the engine. */
   if (layout_refused(nullptr))
     return 1;
   keep_uninstalled_plugins();

@@ -1,4 +1,4 @@
-/* What every file of the plugin takes from the server, in the order it wants. */
+/* The server's headers that every file of the plugin includes, in the order that they need. */
 #ifndef EVENKEEL_SERVER_H
 #define EVENKEEL_SERVER_H
 #include <my_global.h>

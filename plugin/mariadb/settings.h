@@ -8,8 +8,8 @@ extern uint page_size, flush_at_commit;
 extern char *data_dir;
 extern st_mysql_sys_var *settings[];
 
-/* How long the connection's statements wait for a lock of a row. */
+/* How long the connection's statements wait for a row lock, in milliseconds. */
 uint64_t lock_wait_ms(THD *thd);
-/* Is a row that is younger than the snapshot a conflict for the connection's next transaction. */
+/* True if a row newer than the snapshot is a conflict for the connection's next transaction. */
 bool snapshot_isolation(THD *thd);
 #endif

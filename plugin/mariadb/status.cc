@@ -1,5 +1,5 @@
-/* SHOW STATUS and SHOW ENGINE EVENKEEL STATUS: every counter and gauge of the engine, waits by
-   cause, builds of indexes that are under way. */
+/* SHOW STATUS and SHOW ENGINE EVENKEEL STATUS: every counter and gauge of the engine, waits by cause, and index
+   builds that are under way. */
 #include "status.h"
 #include "alter.h"
 #include "entry.h"
@@ -20,8 +20,7 @@ static void figure(void *context, ek_bytes name, ek_bytes unit, uint64_t value)
                       std::string((const char *) unit.ptr, unit.len), value});
 }
 
-/* What one SHOW STATUS prints: the server reads it after `show_figures` has returned, in the same
-   thread. */
+/* The values of one SHOW STATUS: the server reads them after `show_figures` has returned, in the same thread. */
 struct Shown
 {
   std::vector<Figure> figures;
@@ -83,7 +82,7 @@ static void txn_line(void *context, uint64_t id, uint8_t prepared, uint64_t oper
   Txns *txns= static_cast<Txns *>(context);
   txns->count++;
   txns->prepared+= prepared;
-  /* The first of very many tell enough. */
+  /* Of very many transactions the first 50 are shown. */
   if (txns->count > 50)
     return;
   char line[160];

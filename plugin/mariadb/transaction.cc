@@ -1,4 +1,4 @@
-/* Each connection's transaction: begin, statements, savepoints, rollback, KILL, its errors. */
+/* Each connection's transaction: begin, statements, savepoints, rollback, KILL, errors. */
 #include "transaction.h"
 #include "alter.h"
 #include "settings.h"
@@ -9,16 +9,16 @@
 #include <mutex>
 #include <set>
 
-/* Of the server, which declares them only where InnoDB needs them. */
+/* Functions of the server, which declares them only for InnoDB. */
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 
-/* Guards every connection's record against KILL from another thread, and `connections`. KILL has the
-   connection's own mutex before it (THD::LOCK_thd_data): nobody takes that one, as thd_set_ha_data
-   does, while he has this. It outlives the plugin's uninstalling, which a KILL may see. */
+/* Guards every connection's record against KILL from another thread, and `connections`. KILL takes the connection's
+   own mutex (THD::LOCK_thd_data) first, so no holder of this mutex takes that one, as thd_set_ha_data does. The
+   mutex outlives the plugin's uninstalling, because a KILL may still see it. */
 static std::mutex cancel_mutex;
-/* Those that have a transaction's record; more than once where the server reads its own tables in a
-   transaction beside the present one. */
+/* Connections that have a transaction's record. A connection is in it more than once if the server reads its own
+   tables in a transaction next to the present one. */
 static std::multiset<THD *> connections;
 
 bool in_transaction(THD *thd)
@@ -42,20 +42,20 @@ Trx *trx_of(THD *thd)
   return trx;
 }
 
-/* The engine's level for the connection's next transaction. */
+/* The engine's isolation level for the connection's next transaction. */
 static uint8_t level(THD *thd, const Trx *trx)
 {
   static const uint8_t levels[]= {EK_READ_UNCOMMITTED, EK_READ_COMMITTED, EK_REPEATABLE_READ,
                                   EK_SERIALIZABLE};
   const uint8_t of_session= levels[thd_tx_isolation(thd)];
-  /* A statement alone that only reads is serial by its snapshot. */
+  /* A single statement that only reads is serializable by its snapshot. */
   if (of_session == EK_SERIALIZABLE && !in_transaction(thd) && !trx->statement_locks)
     return EK_REPEATABLE_READ;
   return of_session;
 }
 
-/* A statement begins in the transaction: it can be undone alone, waits as long as the connection
-   says, and is cancelled by a KILL that has come already. */
+/* A statement begins in the transaction. It can be undone alone, waits as long as the connection says, and a KILL
+   that has already come cancels it. */
 static void statement_begins(THD *thd, const Trx *trx)
 {
   ek_statement(trx->txn, 1);
@@ -63,14 +63,14 @@ static void statement_begins(THD *thd, const Trx *trx)
     ek_cancel(trx->canceller);
 }
 
-/* Between XA PREPARE and the connection's decision, or its end. */
+/* True between XA PREPARE and the connection's decision or end. */
 static bool is_prepared(THD *thd)
 {
   return thd->transaction->xid_state.get_state_code() == XA_PREPARED;
 }
 
-/* The connection was reset since its XA PREPARE: what it had prepared is no longer its own to decide, and
-   what had only locked is no longer anybody's. */
+/* The connection was reset after its XA PREPARE: it may no longer decide what it had prepared, and a transaction
+   that had only locked belongs to nobody any more. */
 static void leave_prepared(THD *thd, Trx *trx)
 {
   if (!trx->by_user || is_prepared(thd))
@@ -90,7 +90,7 @@ ek_txn *begun(THD *thd, ek_error *error)
   Trx *trx= trx_of(thd);
   if (!trx->txn)
   {
-    /* A prepared transaction waits for its decision, which a new one would take. */
+    /* A prepared transaction waits for its decision; a new transaction would take that decision. */
     if (trx->prepared || is_prepared(thd))
     {
       error->kind= EK_INVALID;
@@ -125,8 +125,8 @@ void ended(Trx *trx)
   ek_canceller_of(trx->canceller, nullptr);
 }
 
-/* A plugin that was loaded into a server without a binlog has no `prepare`: XA PREPARE would only
-   warn, and say OK. */
+/* A plugin that was loaded into a server without a binlog has no `prepare`: XA PREPARE would only warn, and report
+   success. */
 static int refuse_xa()
 {
   my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0),
@@ -138,13 +138,13 @@ int statement_enters(THD *thd, bool locks)
 {
   Trx *trx= trx_of(thd);
   leave_prepared(thd, trx);
-  /* The server keeps a connection with a prepared transaction from tables, but from those of the
-     functions that DO, SET and SELECT call it does not. The same error as InnoDB's. */
+  /* The server denies tables to a connection with a prepared transaction, except the tables of functions that DO,
+     SET and SELECT call. The error is InnoDB's. */
   if (trx->prepared || is_prepared(thd))
     return HA_ERR_WRONG_COMMAND;
   if (locks && !evenkeel_hton->prepare && thd->transaction->xid_state.is_explicit_XA())
     return refuse_xa();
-  /* Not of a statement inside another one, such as a trigger's: they are undone together. */
+  /* Not for a statement inside another one, such as a trigger's: both are undone together. */
   if (!thd->ha_data[evenkeel_hton->slot].ha_info[0].is_started())
   {
     trx->statement_locks= false;
@@ -208,7 +208,8 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
   else if (trx->txn)
   {
     trx->changed.resize(MY_MIN(trx->changed.size(), trx->changed_before));
-    /* Of a connection that ends all goes, at once: its statement is not undone row by row before. */
+    /* The transaction of a connection that ends is rolled back at once, without first undoing its statement row by
+       row. */
     if (thd->killed >= KILL_CONNECTION)
     {
       ek_txn *txn= trx->txn;
@@ -219,7 +220,7 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
     else if (!ek_is_ended(trx->txn))
       failed= ek_undo_statement(trx->txn, &error);
     statement_ends(trx);
-    /* A deadlock had ended it, or a KILL that came while a long statement was undone. */
+    /* A deadlock has ended it, or a KILL during the undo of a long statement. */
     if (trx->txn && ek_is_ended(trx->txn))
       thd->mark_transaction_to_rollback(true);
   }
@@ -229,12 +230,12 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
   return HA_ERR_ROLLBACK;
 }
 
-/* Savepoints have the address of the server's record of them as their name. */
+/* The name of a savepoint is the address of the server's record of it. */
 static int savepoint(THD *thd, void *sv, uint8_t what)
 {
   Trx *trx= trx_of(thd);
   ek_error error;
-  /* What is prepared, or has ended, has no savepoints left to forget. */
+  /* A transaction that is prepared or has ended has no savepoints left to forget. */
   if (what == EK_SAVEPOINT_RELEASE && !trx->txn)
     return 0;
   ek_txn *txn= begun(thd, &error);
@@ -247,7 +248,7 @@ static int savepoint(THD *thd, void *sv, uint8_t what)
   return 0;
 }
 
-/* The server keeps so many bytes of ours in its record of a savepoint: how many tables were changed. */
+/* Bytes of ours in the server's record of a savepoint: the number of tables changed before it. */
 const uint savepoint_bytes= sizeof(size_t);
 
 int evenkeel_savepoint_set(handlerton *, THD *thd, void *sv)
@@ -264,7 +265,7 @@ int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv)
   size_t changed;
   memcpy(&changed, sv, sizeof changed);
   trx->changed.resize(MY_MIN(trx->changed.size(), changed));
-  /* A KILL while much was undone has ended the transaction: the error is that of its end. */
+  /* A KILL during a long undo has ended the transaction: the error is that of its end. */
   if (!trx->txn || !ek_is_ended(trx->txn))
     return error;
   thd->mark_transaction_to_rollback(true);
@@ -273,17 +274,17 @@ int evenkeel_savepoint_rollback(handlerton *, THD *thd, void *sv)
 
 int evenkeel_savepoint_release(handlerton *, THD *thd, void *sv)
 {
-  /* SAVEPOINT with a name that is there already: the server takes the old one back and at once sets it
-     anew, in the same record, which replaces ours. Those after it stay: a release would forget them. */
+  /* SAVEPOINT with an existing name: the server releases the old one and at once sets it anew in the same record,
+     which replaces ours. The savepoints after it stay, but a release would forget them. */
   if (thd_sql_command(thd) == SQLCOM_SAVEPOINT)
     return 0;
   return savepoint(thd, sv, EK_SAVEPOINT_RELEASE);
 }
 
-/* May the server give up its metadata locks of tables that were first used after the savepoint. Not of
-   one who has changed or locked rows, as with InnoDB: those who alter the table would wait for him in
-   the engine, and he for them in the server, which sees no deadlock in that. Nor of a function, whose
-   statement has open scans. */
+/* True if the server may release its metadata locks of tables that were first used after the savepoint. As in
+   InnoDB, not if the transaction has changed or locked rows: an ALTER of the table would wait for the transaction in
+   the engine, and the transaction for the ALTER in the server, which does not detect that deadlock. Nor in a
+   function, whose statement has open scans. */
 bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *thd)
 {
   const Trx *trx= trx_of(thd);
@@ -292,11 +293,11 @@ bool evenkeel_savepoint_can_release_mdl(handlerton *, THD *thd)
 
 int evenkeel_start_consistent_snapshot(handlerton *, THD *thd)
 {
-  /* There is nothing to be seen at it. */
+  /* Without a database there is no snapshot to take, and this reports no error. */
   const Database_use use;
   if (!use)
     return 0;
-  /* As InnoDB: other levels have no snapshot that a transaction could keep. */
+  /* As in InnoDB: at other levels there is no snapshot that the transaction could keep. */
   if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
   {
     push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
@@ -330,7 +331,7 @@ int evenkeel_close_connection(handlerton *, THD *thd)
     std::lock_guard<std::mutex> guard(cancel_mutex);
     connections.erase(connections.find(thd));
   }
-  /* A KILL that has found the record is over when this returns. */
+  /* When this returns, a KILL that has found the record is over. */
   thd_set_ha_data(thd, evenkeel_hton, nullptr);
   delete trx;
   return 0;
@@ -347,8 +348,8 @@ void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
   cancel_builds(thd_get_thread_id(thd));
 }
 
-/* Replicas' workers alone tell of their waits. A prepared transaction may be waited for by nobody of
-   ours. */
+/* Only replicas' workers report their waits. The other transaction may be a prepared one that belongs to none of our
+   connections. */
 uint8_t transaction_asks(uint64_t waiter)
 {
   THD *thd= (THD *) waiter;
@@ -358,7 +359,7 @@ uint8_t transaction_asks(uint64_t waiter)
 void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len)
 {
   THD *thd= (THD *) waiter;
-  /* A replica's worker that waits for one that commits later: the server ends the other. */
+  /* A replica's worker waits for one that commits later: the server ends the other. */
   std::lock_guard<std::mutex> guard(cancel_mutex);
   for (size_t i= 0; i < len; i++)
     if (connections.count((THD *) others[i]))
@@ -372,7 +373,7 @@ uint64_t connection_of(uint64_t tag)
   return connections.count(thd) ? thd_get_thread_id(thd) : 0;
 }
 
-/* A pool of threads lets another connection run meanwhile. Threads that build indexes have none. */
+/* A thread pool lets another connection run meanwhile. Threads that build indexes have no connection. */
 void thread_waits(uint8_t kind)
 {
   static const int reasons[]= {THD_WAIT_GROUP_COMMIT, THD_WAIT_DISKIO, THD_WAIT_ROW_LOCK};

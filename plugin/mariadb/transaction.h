@@ -5,7 +5,7 @@
 #include "last_change.h"
 #include <vector>
 
-/* A connection's transaction. Made at the first use of a table, freed with the connection. */
+/* A connection's transaction. The record is made at the first use of a table and freed with the connection. */
 struct Trx
 {
   Trx() : canceller(ek_canceller_new()) {}
@@ -13,52 +13,53 @@ struct Trx
   Trx(const Trx &)= delete;
 
   ek_txn *txn= nullptr;
-  /* Cancels its waits; KILL uses it in other threads, under the lock of `kill_query`. */
+  /* Cancels the transaction's waits; KILL uses it in other threads, under the lock of `kill_query`. */
   ek_canceller_handle *const canceller;
   /* The present statement changes or locks rows. */
   bool statement_locks= false;
-  /* The tables it has changed, and how many of them before the present statement. */
+  /* The tables that the transaction has changed, and their number before the present statement. */
   std::vector<Last_change> changed;
   size_t changed_before= 0;
-  /* Prepared under this id: then `txn` is gone, the engine keeps it. */
+  /* Prepared under this id: `txn` is gone, and the engine keeps the transaction. */
   bool prepared= false;
-  /* It was by XA PREPARE, not by the server for its binlog. */
+  /* Prepared by XA PREPARE, not by the server for its binlog. */
   bool by_user= false;
-  /* XA PREPARE has left `txn` open: it has changed nothing, and keeps its locks until the decision. */
+  /* XA PREPARE has left `txn` open, because the transaction has changed nothing; it keeps its locks until the
+     decision. */
   bool only_locks= false;
   std::string xid;
-  /* Set by the ordered half of a commit; its error, if it failed. */
+  /* The ordered half of a commit has run; `commit_error` is its error, if it failed. */
   bool committed= false;
   uint64_t commit= 0;
   bool commit_failed= false;
   ek_error commit_error;
 };
 
-/* The transaction of a connection, begun if need be; null with an error, as while it is prepared. */
+/* The connection's transaction, begun if need be; null with an error, also while it is prepared. */
 ek_txn *begun(THD *thd, ek_error *error);
 /* The connection's record, made if need be. */
 Trx *trx_of(THD *thd);
-/* The statement uses one more table: 0, or the server's number of an error. */
+/* The statement uses one more table; returns 0 or the server's error number. */
 int statement_enters(THD *thd, bool locks);
-/* The statement has ended, the transaction goes on. */
+/* The statement has ended, and the transaction continues. */
 void statement_ends(Trx *trx);
 /* The transaction has changed a row of a table. */
 void has_changed(THD *thd, const Last_change &table);
-/* It is committed: so are its changes, now. */
+/* The transaction is committed: sets the time of its changes to now. */
 void date_changes(Trx *trx);
-/* True if the connection's transaction goes on after the statement. */
+/* True if the connection's transaction continues after the statement. */
 bool in_transaction(THD *thd);
-/* How a schema change of the connection waits for transactions that use the table: as long as for a
-   row, until KILL. The connection's own may have used a table that is dropped: it goes at the end of
-   DROP TEMPORARY TABLE, which does not commit, or where CREATE ... SELECT has failed. */
+/* How a schema change of the connection waits for transactions that use the table: as long as for a row lock, until
+   KILL. The connection's own transaction may have used a table that is dropped: the table goes at the end of DROP
+   TEMPORARY TABLE, which does not commit, or after a failed CREATE ... SELECT. */
 ek_schema_wait schema_wait(THD *thd);
-/* The connection's transaction has ended, or is about to: nobody cancels it from here on. */
+/* The connection's transaction has ended or is about to: no other thread cancels it from here on. */
 void ended(Trx *trx);
 
 /* The number of the connection whose transaction has this tag; 0 if there is none. */
 uint64_t connection_of(uint64_t tag);
 
-/* For the engine: a transaction is about to wait for others; a thread waits (EK_WAIT_*), or has waited. */
+/* For the engine: a transaction is about to wait for others; a thread begins (EK_WAIT_*) or ends a wait. */
 uint8_t transaction_asks(uint64_t waiter);
 void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len);
 void thread_waits(uint8_t kind);

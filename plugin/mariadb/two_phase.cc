@@ -1,4 +1,4 @@
-/* Commit, alone and in two phases with the binlog or under a user's XA id; what recovery finds. */
+/* Commit, alone and in two phases with the binlog or under a user's XA id; and the transactions that recovery finds. */
 #include "two_phase.h"
 #include "entry.h"
 #include "settings.h"
@@ -9,8 +9,7 @@
 #include <vector>
 #include <unistd.h>
 
-/* The tables that transactions prepared by XA PREPARE have changed, by two-phase id: whichever
-   connection ends them. */
+/* The tables that transactions prepared by XA PREPARE have changed, by two-phase id: any connection may end them. */
 static std::mutex prepared_mutex;
 static std::map<std::string, std::vector<Last_change>> prepared_changes;
 
@@ -21,8 +20,8 @@ static void keep_changes(Trx *trx)
   trx->changed.clear();
 }
 
-/* Takes the changes of a transaction that is committed now, or was rolled back. `changed` are the tables of one
-   that recovery found. */
+/* Takes the recorded changes of a transaction that is now committed or was rolled back. `changed` are the tables of
+   a transaction that recovery found. */
 static void end_changes(const std::string &xid, bool committed,
                         const std::vector<std::string> &changed= {})
 {
@@ -55,7 +54,7 @@ int commit_durably(uint64_t commit, ek_error *error)
   return ek_wait_durable(evenkeel_db, commit, (uint8_t) flush_at_commit, error);
 }
 
-/* Two-phase ids as bytes: format, the two lengths, both parts. */
+/* Two-phase ids as bytes: the format, both lengths, both parts. */
 static std::string xid_bytes(const XID *xid)
 {
   std::string out;
@@ -89,13 +88,13 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   thd_get_xid(thd, (MYSQL_XID *) &xid);
   trx->xid= xid_bytes(&xid);
   trx->by_user= thd->transaction->xid_state.is_explicit_XA();
-  /* A replica that does not log what it applies: the binlog is the coordinator and never called, so
-     nobody waits for the commits before this one, as `tc.log` and a commit in one phase do. */
+  /* A replica that does not log what it applies: the binlog is the coordinator but is never called, so no one waits
+     for the commits before this one, as `tc.log` and a commit in one phase do. */
   const bool in_binlog= thd_test_options(thd, OPTION_BIN_LOG);
   if (!trx->by_user && !in_binlog && thd->wait_for_prior_commit())
     return HA_ERR_INTERNAL_ERROR;
-  /* XA PREPARE of one that has only locked keeps its locks until this connection decides or ends, as with
-     InnoDB. Nothing of it is in the log: no other connection decides it, and no restart finds it. */
+  /* XA PREPARE of a transaction that has only locked keeps its locks until this connection decides or ends, as in
+     InnoDB. The log has nothing of it: no other connection can decide it, and no restart finds it. */
   if (trx->by_user && !ek_has_changes(trx->txn))
   {
     trx->only_locks= true;
@@ -116,7 +115,7 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   return 0;
 }
 
-/* The ordered half: in effect, visible; never waits. `commit` says if it failed. */
+/* The ordered half: the transaction is in effect and visible. It never waits. `commit` reports a failure. */
 void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
 {
   Trx *trx= trx_of(thd);
@@ -141,14 +140,14 @@ void evenkeel_commit_ordered(handlerton *, THD *thd, bool all)
     if (trx->prepared && trx->by_user)
       end_changes(trx->xid, true);
   }
-  /* At once: the binlog asks for its checkpoint before the server calls the other half. */
+  /* At once, because the binlog asks for its checkpoint before the server calls the other half. */
   in_effect(trx->commit);
   trx->committed= true;
 }
 
-/* What was rolled back may not be there again after a crash. A user's coordinator asks no more. The
-   server rolls back when its binlog failed, which may hold the commit all the same, in a file that was
-   written and not synced: the next start would commit here what other engines no longer have. */
+/* A rolled-back transaction must not return after a crash: a user's coordinator does not ask again. The server rolls
+   back when its binlog failed. The binlog may hold the commit all the same, in a file that was written and not
+   synced; the next start would then commit here what other engines no longer have. */
 int rollback_prepared(Trx *trx, ek_error *error)
 {
   if (trx->by_user)
@@ -156,8 +155,8 @@ int rollback_prepared(Trx *trx, ek_error *error)
   return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), (uint8_t) flush_at_commit, error);
 }
 
-/* The server's recovery takes decisions from its binlog alone: one of `tc.log`, the coordinator
-   without a binlog, it reads and does not look at (xarecover_handlerton), it rolls back all. */
+/* The server's recovery takes decisions only from its binlog. The file of `tc.log`, the coordinator without a
+   binlog, it reads but does not use (xarecover_handlerton): it rolls back all. */
 static bool binlog_decides() { return opt_bin_log; }
 
 int evenkeel_commit(handlerton *hton, THD *thd, bool all)
@@ -182,9 +181,9 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   if (!commit)
     return 0;
   ek_error error;
-  /* The binlog has the decision if it has called the ordered half: nobody waits for ours, which is
-     synced within a second. With sql_log_bin=0, or on a replica without log_slave_updates, it has not.
-     And the server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
+  /* The binlog holds the decision if it has called the ordered half: no one waits for ours, which is synced within a
+     second. With sql_log_bin=0, or on a replica without log_slave_updates, the binlog does not hold it. And the
+     server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
   if (two_phases && ordered && !trx->by_user && binlog_decides())
   {
     if (ek_wait_durable(evenkeel_db, commit, 0, &error))
@@ -207,7 +206,7 @@ static void collect(void *context, ek_bytes xid)
   ((std::vector<std::string> *) context)->emplace_back((const char *) xid.ptr, xid.len);
 }
 
-/* Called again as long as it fills the list: each id is given once. */
+/* The server calls this again as long as it fills the list: each id is returned once. */
 int evenkeel_recover(handlerton *, XID *list, uint len)
 {
   const Database_use use;
@@ -229,8 +228,8 @@ int evenkeel_recover(handlerton *, XID *list, uint len)
   return (int) count;
 }
 
-/* The server does not look at what a decision by XID returns: an error that is raised keeps the XID.
-   Its recovery has no client. */
+/* The server ignores the result of a decision by XID: raising an error keeps the XID. The server's recovery has no
+   client. */
 static int not_decided(const char *what, const ek_error &error)
 {
   if (error.code == CODE_XidUnknown)
@@ -241,12 +240,12 @@ static int not_decided(const char *what, const ek_error &error)
   return XAER_RMERR;
 }
 
-/* Without its files nobody knows if the engine has prepared something under the XID. */
+/* Without the engine's files it is unknown whether the engine has prepared something under the XID. */
 static int decided_without_us()
 {
   if (THD *thd= current_thd)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
-                        "EVENKEEL is not open: what it may have prepared under this XID stays so");
+                        "EVENKEEL is not open: a transaction that it has prepared under this XID stays prepared");
   return XAER_NOTA;
 }
 
@@ -284,7 +283,7 @@ int evenkeel_rollback_by_xid(handlerton *, XID *xid)
   return failed ? not_decided("rollback by XID", error) : XA_OK;
 }
 
-/* Everything that is in effect here is durable: recovery needs no binlog for it. */
+/* Makes every commit that is in effect here durable: recovery then needs no binlog for them. */
 static bool all_durable(const char *why)
 {
   const Database_use use;
@@ -296,20 +295,20 @@ static bool all_durable(const char *why)
   return false;
 }
 
-/* The log can no longer be written, and commits that only the binlog knows are not in it. An orderly
-   end would call the binlog complete: the next start would find them prepared and refuse to go on, or
-   roll them back. After a kill it takes them from the binlog. */
+/* The log can no longer be written, and it lacks commits that only the binlog knows. An orderly shutdown would mark
+   the binlog complete; the next start would find these transactions prepared and refuse to go on, or roll them back.
+   After a kill it commits them from the binlog. */
 static void end_as_by_kill(const char *why)
 {
-  sql_print_error("EVENKEEL: %s: its log cannot be written and the binlog has commits that the log has "
-                  "not. The server ends now as by kill -9, and the next start recovers them", why);
+  sql_print_error("EVENKEEL: %s: its log cannot be written and lacks commits that the binlog has. The server "
+                  "ends now as by kill -9, and the next start recovers them", why);
   kill(getpid(), SIGKILL);
 }
 
 void evenkeel_checkpoint_request(void *cookie)
 {
-  /* Never notified: the binlog keeps what we need after a restart. RESET MASTER would wait for us and
-     hold up every commit until then, and nobody can end it. */
+  /* The server is not notified: the binlog then keeps what we need after a restart. RESET MASTER would wait for us
+     and hold up every commit until then, and no KILL ends it. */
   if (!all_durable("checkpoint of the binlog") && binlog_decides())
   {
     if (current_thd && thd_sql_command(current_thd) == SQLCOM_RESET)

@@ -1,14 +1,14 @@
-/* Commit, alone and in two phases; nearly all of it is called by the server. */
+/* Commit, alone and in two phases. The server calls nearly all of these functions. */
 #ifndef EVENKEEL_TWO_PHASE_H
 #define EVENKEEL_TWO_PHASE_H
 #include "engine.h"
 
 struct Trx;
 
-/* X/Open's codes for what became of a transaction. */
+/* X/Open's codes for the outcome of a transaction. */
 enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
 
-/* Waits until a commit, one of the engine alone, is as durable as the settings say. */
+/* Waits until a commit of the engine alone is as durable as the settings say. */
 int commit_durably(uint64_t commit, ek_error *error);
 
 /* Rolls the connection's prepared transaction back. */

@@ -1,5 +1,6 @@
-//! The catalogue of errors, one table: it generates `docs/reference/errors.md`, and a test provokes
-//! every entry. Each layer adds to its own section. `text` says what happened, `next` what to do.
+//! The catalogue of errors, in one table. The table generates `docs/reference/errors.md`, and a test
+//! provokes every entry. Each layer adds its own section. `text` says what happened, `next` what the
+//! user can do.
 
 use crate::Kind;
 
@@ -32,7 +33,7 @@ codes! {
     FileMissing = NotFound, "a file is missing", "restore the file from a backup";
     FileOpen = Io, "a file cannot be opened", "check the path and its permissions";
     NoPermission = Io, "no permission", "give this user read and write access to the directory";
-    DirectoryUnsafe = Invalid, "everybody may write to the directory", "take that away (chmod o-w), or choose another directory";
+    DirectoryUnsafe = Invalid, "every user may write to the directory", "remove that permission (chmod o-w), or choose another directory";
     ReadFailed = Io, "a read failed", "check the device; the data may be readable from a backup";
     ReadShort = Corrupt, "a file ends too early", "restore the file from a backup";
     WriteFailed = Io, "a write failed", "check the device, then reopen the database";
@@ -48,11 +49,11 @@ codes! {
     NotADatabase = Invalid, "not an Evenkeel database: no valid superblock", "check the path; if it is one, restore evenkeel.super from a backup";
     OtherDatabase = Corrupt, "a file belongs to another database", "put the files of one database together again, or restore from a backup";
     // -- log
-    LogDamaged = Corrupt, "the log is damaged below a position it states to be durable", "restore from a backup; evenkeel check names what can still be read";
+    LogDamaged = Corrupt, "the log is damaged below its recorded durable position", "restore from a backup; evenkeel check names what can still be read";
     LogMissing = Corrupt, "a log segment is missing", "restore the file, or restore from a backup";
     LogVersion = Version, "the log has another format version", "open the database with the release that wrote it";
-    LogTooLarge = Invalid, "an operation needs more log space than it may", "make the operation smaller, or log_size or memory_size (the log buffer is a part of it) larger";
-    LogFull = Full, "the log is full and its last part is used up", "free space or wait for a checkpoint";
+    LogTooLarge = Invalid, "an operation needs more log space than is allowed", "make the operation smaller, or log_size or memory_size (the log buffer is a part of it) larger";
+    LogFull = Full, "the log is full, its reserve included", "free space or wait for a checkpoint";
     // -- pages
     PageChecksum = Corrupt, "a page does not match its checksum", "restore the file from a backup; run evenkeel check to find all damaged pages";
     PageIdentity = Corrupt, "a page lies in another page's place", "restore the file from a backup; run evenkeel check to find all damaged pages";
@@ -72,15 +73,15 @@ codes! {
     KeysNotAscending = Invalid, "the rows of a bulk load are not in key order", "sort them first; every key may come once";
     OverflowDamaged = Corrupt, "a long value's pages are not where its row says", "run evenkeel check; restore from a backup";
     // -- runs
-    RunDamaged = Corrupt, "a file of an index is damaged", "drop the index and add it again, or rebuild the table (ALTER TABLE ... FORCE): its rows and other indexes are not concerned";
+    RunDamaged = Corrupt, "a file of an index is damaged", "drop the index and add it again, or rebuild the table (ALTER TABLE ... FORCE): its rows and other indexes are not affected";
     RunVersionUnknown = Version, "an index file has an unknown format version", "open it with a newer version of the engine";
     IndexGone = NotFound, "the index does not exist", "it was dropped: use another index";
     // -- txn
-    DeadlockVictim = Deadlock, "a deadlock was broken by giving this transaction up", "roll back and repeat the transaction";
+    DeadlockVictim = Deadlock, "this transaction was the victim of a deadlock", "roll back and repeat the transaction";
     LockWaitTimeout = LockTimeout, "a lock was not granted in time", "repeat the statement, or raise the lock wait timeout";
     LockNotAvailable = LockTimeout, "another transaction holds the lock", "repeat the statement later, or without NOWAIT";
     LocksFull = Full, "the memory for locks is used up", "lock fewer rows in one transaction, or raise memory_size";
-    StatementCancelled = Cancelled, "the statement was cancelled", "none: this was asked for";
+    StatementCancelled = Cancelled, "the statement was cancelled", "none: the cancellation was requested";
     TxnEnded = Invalid, "the transaction cannot do this any more", "begin another transaction";
     TxnTooLong = Full, "the transaction has reached the largest number of row operations", "commit more often";
     XidInUse = Invalid, "a prepared transaction has this XID already", "choose another XID";
@@ -102,7 +103,7 @@ codes! {
     TooManyIndexes = Invalid, "too many indexes", "drop one that is not used";
     TooManyKeyParts = Invalid, "too many key parts", "use at most 32 columns in a key";
     KeyTooLong = Invalid, "a clustered key is too long", "shorten the value, or use a larger page size";
-    CollationMissing = Invalid, "a key has a collation that is not known here", "open the database with the program that made the table (the MariaDB plugin)";
+    CollationMissing = Invalid, "a key has an unknown collation", "open the database with the program that made the table (the MariaDB plugin)";
     CollationChanged = Invalid, "a key was made by another version of its collation", "rebuild the table: ALTER TABLE ... FORCE";
     EntryTooLong = Invalid, "an index entry is too long", "shorten the values or index other columns";
     RowTooLong = Invalid, "a row is too long", "shorten its values or columns, or make the database with larger pages";
@@ -112,7 +113,7 @@ codes! {
     NullNotAllowed = Invalid, "NULL in a column that does not allow it", "give a value";
     DuplicateKey = Duplicate, "a row with this key exists", "choose another key, or use upsert or insert_or_ignore";
     DuplicateInBuild = Duplicate, "rows have equal keys, so a unique index cannot be built", "remove the duplicates or build it without unique";
-    RowChanged = Conflict, "the row was changed by a transaction younger than this one's snapshot", "roll back and repeat the transaction";
+    RowChanged = Conflict, "the row was changed by a transaction newer than this one's snapshot", "roll back and repeat the transaction";
     AutoIncrementExhausted = Full, "the auto-increment column has reached its greatest value", "use a larger integer type";
     TableBusy = LockTimeout, "transactions still use the table", "end them and repeat";
     TransactionEnded = Invalid, "the transaction has ended", "begin a new one";
@@ -132,8 +133,8 @@ codes! {
 }
 
 impl Code {
-    /// The system is short of something that may come back, and nothing is lost: the work that met
-    /// it is tried again, and writes do not stop.
+    /// True if the system is short of a resource that may come back and nothing is lost: the work
+    /// that met the shortage is repeated, and writes do not stop.
     pub const fn is_shortage(self) -> bool {
         matches!(self, Code::DiskFull | Code::SystemLimit)
     }

@@ -4,14 +4,14 @@
 use crate::Code;
 use std::{fmt, sync::Arc};
 
-/// Result with our error.
+/// A result with an error of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What the caller can do about an error.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A version younger than the snapshot: roll back and repeat the transaction.
+    /// A version newer than the snapshot: roll back and repeat the transaction.
     Conflict,
     /// Chosen as the victim of a deadlock: roll back and repeat.
     Deadlock,
@@ -29,9 +29,9 @@ pub enum Kind {
     NotFound,
     /// Bytes on storage are damaged.
     Corrupt,
-    /// Another process or session holds what is needed.
+    /// Another process or session holds the resource.
     Busy,
-    /// Files of another format version.
+    /// The files have another format version.
     Version,
     /// The operating system refused an operation.
     Io,
@@ -74,7 +74,7 @@ impl Error {
         self
     }
 
-    /// A bug: something that cannot happen did.
+    /// A bug: something impossible has happened.
     pub fn internal(what: impl fmt::Display) -> Error {
         Error::new(Code::Internal).with("what", what)
     }

@@ -1,10 +1,11 @@
-//! Faults planted on purpose, to see that the tests catch them: none is armed until a test does so,
-//! and without debug assertions all of this is compiled to nothing. Not a feature, with which every
-//! crate would be built once more. One fault at a time is armed, for the whole process: by a test,
-//! or by `EVENKEEL_PLANTED` in the environment of the process (`scripts/test-planted.sh`). The
-//! plugin has some of its own (`plugin/mariadb/fault_injection.h`).
+//! Faults planted on purpose, to show that the tests catch them. No fault is armed until a test
+//! arms it, and builds without debug assertions contain none of this code. It is not a Cargo
+//! feature, because each feature would build every crate once more. One fault at a time is armed
+//! for the whole process, by a test or by `EVENKEEL_PLANTED` in the environment of the process
+//! (`scripts/test-planted.sh`). The plugin has faults of its own
+//! (`plugin/mariadb/fault_injection.h`).
 
-/// A fault that a layer can be made to have.
+/// A fault of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fault {
@@ -18,11 +19,11 @@ pub enum Fault {
     PageBeforeLog,
     /// A compaction that is not at the bottom drops DEL entries.
     DelDropped,
-    /// A reverted row stays as it is.
+    /// The row of an undone operation stays as it is.
     UndoStepSkipped,
-    /// A snapshot sees commits it must not see.
+    /// A snapshot sees commits that it must not see.
     ReadTooNew,
-    /// A snapshot taken for a transaction is the oldest one that is held.
+    /// A new snapshot of a transaction is the oldest one that is held.
     ReadTooOld,
     /// The last entry of a row operation is not written to its index.
     EntryNotWritten,
@@ -34,15 +35,16 @@ pub enum Fault {
     UniqueNotChecked,
     /// The checkpoint forgets the undo of open transactions.
     UndoNotSaved,
-    /// Pages that were written before are not written again: the next read serves the old image.
+    /// Pages that were written before are not written again, so the next read returns the old
+    /// image.
     StalePageServed,
-    /// An extent is given back while one page of it is in use.
+    /// An extent is freed while one of its pages is in use.
     UsedExtentFreed,
-    /// The mark above the numbers of auto-increment columns is not written.
+    /// The log does not record the highest number of auto-increment columns.
     NumbersNotMarked,
-    /// A build of an index passes rows that were inserted before it.
+    /// An index build skips rows that were inserted before it began.
     RowsPassed,
-    /// The log is told to be durable as far as it is written when the sync has ended.
+    /// At the end of a sync the log counts as durable up to its written end at that time.
     DurableAtSyncEnd,
     /// A checkpoint reads the end of the log after the oldest dirty page.
     LogEndReadLate,
@@ -54,7 +56,7 @@ pub enum Fault {
     RealSyncSkipped,
     /// A sync of a real directory does nothing.
     RealNamesNotSynced,
-    /// A write of the system that took a part of the bytes counts as whole.
+    /// A partial write of the system counts as whole.
     ShortWriteTaken,
 }
 
@@ -88,15 +90,14 @@ impl Fault {
     ];
 }
 
-/// Nobody has asked yet whether the environment names one.
+/// The environment was not asked yet.
 #[cfg(debug_assertions)]
 const UNKNOWN: u8 = u8::MAX;
 
 #[cfg(debug_assertions)]
 static ARMED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(UNKNOWN);
 
-/// The one that `EVENKEEL_PLANTED` names: a process that is started with a fault has it from the
-/// beginning.
+/// The fault that `EVENKEEL_PLANTED` names: a process started with it has it from the beginning.
 #[cfg(debug_assertions)]
 #[cold]
 fn arm_from_environment() -> u8 {
@@ -123,7 +124,7 @@ pub fn is(fault: Fault) -> bool {
     armed == fault as u8
 }
 
-/// Never: there are no planted faults in this build.
+/// False: this build has no planted faults.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub const fn is(_: Fault) -> bool {

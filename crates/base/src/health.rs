@@ -1,6 +1,7 @@
-//! Who may write. The latch of a failed write or fsync (principle 6): writes stop with the first
-//! error, reads go on; set once, never cleared while the database is open. Besides, users' writes
-//! are refused while the disk is full (G4), and nobody waits any more once the database closes.
+//! Whether the database may write. A failed write or sync latches (principle 6): writes stop with
+//! the first error and reads continue; the latch is never cleared while the database is open.
+//! Users' writes are also refused while the disk is full (G4), and all waits end once the database
+//! closes.
 
 use crate::{Code, Error, Result, sync::Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ pub struct Health {
     wakers: Mutex<Vec<Waker>>,
 }
 
-/// A sync, or a write in place, that the system was short of something for: what was to become
+/// A sync or a write in place failed for want of a resource: the data that it should have made
 /// durable may be lost.
 fn lost_for_shortage(full: Error) -> Error {
     let mut error = Error::new(Code::WriteFailed);
@@ -28,13 +29,14 @@ fn lost_for_shortage(full: Error) -> Error {
     error.caused_by(full)
 }
 
-/// Wakes those who wait for something that a failure makes impossible.
+/// Wakes threads that wait for something that a failure makes impossible.
 type Waker = Box<dyn Fn() + Send + Sync>;
 
 impl Health {
-    /// Latches `error` as the reason why writes stop (the first one stays), wakes those who wait,
-    /// and returns it: never as a shortage (`DiskFull`, `SystemLimit`), which says that nothing is
-    /// lost and that it is tried again. The caller holds no mutex that a waker takes.
+    /// Latches `error` as the reason why writes stop (the first one stays), wakes waiting threads,
+    /// and returns the error. It is never returned as a shortage (`DiskFull`, `SystemLimit`), which
+    /// would mean that nothing is lost and that the work is repeated. The caller holds no mutex
+    /// that a waker takes.
     pub fn fail(&self, error: Error) -> Error {
         let error = if error.code().is_shortage() { lost_for_shortage(error) } else { error };
         let is_first = {
@@ -54,9 +56,9 @@ impl Health {
         self.wakers.lock().iter().for_each(|wake| wake());
     }
 
-    /// Has `wake` called when writes stop or are refused, and when the database closes. So whoever
-    /// waits for background work by event, and asks when woken, needs no timer. It must be short
-    /// and must not fail or register anything here.
+    /// Registers `wake`, called when writes stop or are refused and when the database closes. So a
+    /// thread that waits for background work by event needs no timer: it asks again when woken.
+    /// `wake` must be short, must not fail and must not register anything here.
     pub fn on_failure(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.wakers.lock().push(Box::new(wake));
         if self.is_failed() {
@@ -64,7 +66,7 @@ impl Health {
         }
     }
 
-    /// Refuses users' writes with `error` until `allow`; background work goes on.
+    /// Refuses users' writes with `error` until `allow`; background work continues.
     pub fn refuse(&self, error: Error) {
         *self.refusal.lock() = Some(error);
         self.refused.store(true, Ordering::SeqCst);
@@ -77,7 +79,7 @@ impl Health {
         *self.refusal.lock() = None;
     }
 
-    /// The database closes: whoever waits for background work gives up.
+    /// The database closes: threads that wait for background work give up.
     pub fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.wake();
@@ -86,7 +88,7 @@ impl Health {
     /// Ok while users may write.
     ///
     /// # Errors
-    /// `WritesStopped`; what users' writes are refused with.
+    /// `WritesStopped`; the error with which users' writes are refused.
     pub fn check_user(&self) -> Result<()> {
         self.check_writable()?;
         if self.refused.load(Ordering::Acquire)

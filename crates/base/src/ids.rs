@@ -1,5 +1,5 @@
-//! Identifiers as newtypes, so that an index is never taken for a count or another kind of id.
-//! All are plain integers on disk (little-endian, width given here).
+//! Identifiers as newtypes, so that an id cannot be used as an index, a count or another kind of
+//! id. All are plain integers on disk (little-endian, width given here).
 
 use std::fmt;
 
@@ -34,7 +34,8 @@ id!(
     Lsn(u64)
 );
 id!(
-    /// Drawn at random when a database is created; every checksum of its files begins with it.
+    /// A random number of the database, drawn at creation; every checksum of its files begins with
+    /// it.
     DatabaseId(u64)
 );
 id!(
@@ -67,7 +68,7 @@ id!(
 );
 
 impl DatabaseId {
-    /// CRC-32C of this id and `bytes`: what is another database's does not pass for its own.
+    /// CRC-32C of this id and `bytes`, so that bytes of another database do not verify here.
     pub fn crc32c(self, bytes: &[u8]) -> u32 {
         crate::crc32c(crate::crc32c(0, &self.0.to_le_bytes()), bytes)
     }

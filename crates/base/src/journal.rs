@@ -1,40 +1,41 @@
-//! What the laws of the background decided, and from what: each decision as numbers, so that it can
-//! be exported, drawn, and fed back to the law. Off until somebody asks; then the newest
-//! [`DECISIONS_MAX`] that nobody has taken yet are kept.
+//! A record of the decisions of the background laws and of their inputs. Each decision is a list of
+//! numbers, so that it can be exported, drawn, and fed back to the law. Recording is off until it
+//! is requested; then the newest [`DECISIONS_MAX`] decisions not yet taken are kept.
 //!
-//! A law is a pure function from `inputs` to `outputs`; what the numbers are says [`Law::fields`].
+//! A law is a pure function from `inputs` to `outputs`; [`Law::fields`] names the numbers.
 
 use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Decisions kept at most.
+/// Decisions kept, at most.
 pub const DECISIONS_MAX: usize = 16_384;
 
 /// A law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Law {
-    /// How many pages per second are flushed.
+    /// The number of pages per second to flush.
     Flush,
-    /// Which runs are merged.
+    /// The choice of the runs to compact.
     Compaction,
-    /// How much background I/O may have, and which class of it.
+    /// The rate of background I/O, and its classes.
     Governor,
-    /// Whether a memtable generation is handed over, and what a reservation of its bytes finds.
+    /// Whether a memtable generation is handed over, and the result of a reservation of its bytes.
     Handover,
-    /// What merging pays to ingest.
+    /// The credit that compaction pays to ingest.
     Credit,
     /// Whether ingest in debt has credit for its bytes.
     Debt,
-    /// The pace of ingest while compactions are under way.
+    /// The rate limit of ingest while compactions are under way.
     Pace,
     /// How long a reservation of log bytes is delayed, and whether it waits.
     LogSpace,
-    /// The pace of ingest while as many memtable generations wait for their flush as may.
+    /// The rate limit of ingest while the allowed number of memtable generations waits for its
+    /// flush.
     FlushPace,
-    /// How long a memtable flush that is in no haste rests.
+    /// How long a memtable flush that is not urgent rests.
     FlushRest,
-    /// Which of the compactions that wait has the next beat.
+    /// Which of the waiting compactions gets the next beat.
     CompactionTurn,
 }
 
@@ -54,7 +55,7 @@ impl Law {
         Law::CompactionTurn,
     ];
 
-    /// Its name in JSON and reports.
+    /// The name in JSON and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Law::Flush => "flush",
@@ -71,8 +72,8 @@ impl Law {
         }
     }
 
-    /// Names of the inputs and of the outputs; the last input of a compaction comes once per run,
-    /// the last three of a compaction's turn once per merge that waits.
+    /// Names of the inputs and of the outputs. The last input of a compaction comes once per run,
+    /// the last three of a compaction's turn once per waiting compaction.
     pub const fn fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Law::Flush => (
@@ -140,7 +141,7 @@ impl Law {
         }
     }
 
-    /// The fields of laws of flushes and compactions, and of those that delay ingest.
+    /// The fields of the laws of flushes and compactions, and of the laws that delay ingest.
     const fn runs_fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Law::Compaction => (
@@ -151,8 +152,8 @@ impl Law {
                 &["only_required", "owing_runs_times_2_plus_required", "left_bytes", "gain"],
                 &["compaction"],
             ),
-            // What: 0 room, 1 handed over for it is full, 2 wait, 3 room after the delay, 4 handed
-            // over for it holds the log, 5 room at the pace of a flush.
+            // `what`: 0 room, 1 handed over because it is full, 2 wait, 3 room after the delay, 4
+            // handed over because it holds the log, 5 room at the rate limit of a flush.
             Law::Handover => (
                 &[
                     "wanted_bytes",
@@ -209,28 +210,28 @@ impl Law {
 pub struct Decision {
     /// The law.
     pub law: Law,
-    /// When, by the clock of the environment.
+    /// Time by the clock of the environment.
     pub at_ns: u64,
-    /// What it looked at.
+    /// What the law looked at.
     pub inputs: Vec<u64>,
-    /// What it said.
+    /// What the law answered.
     pub outputs: Vec<u64>,
 }
 
-/// Decisions that operations make each for itself are noted so far apart.
+/// Decisions that each operation makes for itself are recorded at most once in this interval.
 pub const APART_NS: u64 = 10_000_000;
 
 /// Decisions not yet taken.
 #[derive(Default)]
 pub struct Journal {
     on: AtomicBool,
-    /// When a decision of each law was noted last by `note_some`.
+    /// When a decision of each law was last recorded by `note_some`.
     last_ns: [AtomicU64; Law::ALL.len()],
     decisions: Mutex<VecDeque<Decision>>,
 }
 
 impl Journal {
-    /// From now on decisions are kept, or no longer.
+    /// Turns recording on or off.
     pub fn keep(&self, on: bool) {
         self.on.store(on, Relaxed);
         if !on {
@@ -238,7 +239,8 @@ impl Journal {
         }
     }
 
-    /// Notes a decision; `what` gives inputs and outputs and is not called while it is off.
+    /// Records a decision; `what` gives inputs and outputs and is not called while recording is
+    /// off.
     pub fn note(&self, law: Law, at_ns: u64, what: impl FnOnce() -> (Vec<u64>, Vec<u64>)) {
         if !self.on.load(Relaxed) {
             return;
@@ -251,8 +253,8 @@ impl Journal {
         decisions.push_back(Decision { law, at_ns, inputs, outputs });
     }
 
-    /// The same for a law that many operations ask: of those within [`APART_NS`] the first one.
-    /// `at_ns` is not called while it is off.
+    /// As `note`, for a law that many operations evaluate: records the first decision of each
+    /// [`APART_NS`]. `at_ns` is not called while recording is off.
     pub fn note_some(
         &self,
         law: Law,
@@ -292,7 +294,7 @@ mod tests {
         let taken = journal.take();
         assert_eq!((taken.len(), taken[0].at_ns), (DECISIONS_MAX, 5));
         assert!(journal.take().is_empty());
-        // Of many in a row, the first of each stretch; each law has its own.
+        // Of many in a row the first of each interval is recorded; each law has its own interval.
         for at_ns in (0..10 * APART_NS).step_by(1_000_000) {
             journal.note_some(Law::Debt, || at_ns, || (vec![at_ns], vec![]));
         }

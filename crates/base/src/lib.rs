@@ -1,5 +1,5 @@
 //! Ids, errors, visibility rules, waits by cause and metrics: the plain data that every layer
-//! shares. No I/O, no threads, no clock; nothing here depends on another crate of ours.
+//! shares. This crate has no I/O, no threads and no clock, and depends on no other crate of ours.
 
 pub mod beat;
 pub mod codes;

@@ -1,5 +1,5 @@
-//! Locks without poisoning. Rule for all holders: a `Mutex` or `RwLock` guards a short section of
-//! memory work; never wait on an event and never do I/O that can wait while holding one (the
-//! simulator passes one baton between threads and only waits hand it on).
+//! Locks without poisoning. A `Mutex` or `RwLock` guards a short section of memory work: a holder
+//! never waits on an event and never does I/O that can wait. (The simulator runs one thread at a
+//! time and switches threads only at waits.)
 
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

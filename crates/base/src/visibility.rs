@@ -6,7 +6,7 @@
 
 use crate::{Lsn, Result, TreeId, TxnId, UndoNo};
 
-/// Identity of an operation; the version a row or index entry was made by.
+/// Identity of an operation, and so of the row version or index entry that it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Stamp {
     /// The transaction; zero means "no stamp": committed and visible to all.
@@ -22,11 +22,11 @@ pub enum TxnState {
     Active,
     /// Prepared (two-phase commit): undecided, survives crashes.
     Prepared,
-    /// Committed at this timestamp, or somewhat later: in between there is and will be no snapshot
-    /// (RFC 17). `Lsn(0)` when it left the table: visible to everyone. To be compared with
-    /// snapshots and the horizon, not to order commits by, nor a place in the log.
+    /// Committed at this timestamp or somewhat later; no snapshot lies or will lie in between (RFC
+    /// 17). `Lsn(0)` after it left the table: visible to everyone. The value is for comparisons
+    /// with snapshots and the horizon; it does not order commits and is no log position.
     Committed(Lsn),
-    /// Aborted; its rows may not have been reverted yet.
+    /// Aborted; its rows may not have been rolled back yet.
     Aborted,
 }
 
@@ -41,21 +41,21 @@ impl TxnState {
 pub trait CommitTable: Send + Sync {
     /// The state; an id absent from the table is `Committed(Lsn(0))`.
     fn state(&self, txn: TxnId) -> TxnState;
-    /// True if the operation was reverted: its transaction aborted, or its undo_no lies in one of
-    /// the transaction's dead ranges (A1).
+    /// True if the operation was undone: its transaction aborted, or its undo_no lies in one of the
+    /// transaction's dead ranges (A1).
     fn is_dead(&self, stamp: Stamp) -> bool;
-    /// True if some operation of the transaction, which has committed, was reverted; also where
-    /// that is not known.
+    /// True if some operation of the transaction, which has committed, was undone, or if that is
+    /// unknown.
     fn has_dead(&self, _txn: TxnId) -> bool {
         true
     }
-    /// True if rows of a transaction that was rolled back may not be reverted yet.
+    /// True if rows of an aborted transaction may not have been rolled back yet.
     fn is_reverting(&self) -> bool {
         true
     }
-    /// True if a row of this key is left once this operation is reverted, whose transaction was
-    /// rolled back, and what that transaction had done to the row before. The caller keeps the
-    /// version that the operation made from being reverted meanwhile.
+    /// True if a row of this key remains once this operation of an aborted transaction, and all
+    /// that the transaction did to the row before, are undone. The caller keeps the version that
+    /// the operation made from being undone meanwhile.
     ///
     /// # Errors
     /// Of reading undo.
@@ -85,8 +85,8 @@ impl Snapshot {
         Snapshot { at, own: TxnId::ZERO, own_below: UndoNo::ZERO }
     }
 
-    /// True if the version made by `stamp` is visible: committed at or below `at`, or own and
-    /// older than the cursor, and not reverted.
+    /// True if the version made by `stamp` is visible: not undone, and either committed at or below
+    /// `at` or made by the reader before its cursor.
     pub fn sees(&self, stamp: Stamp, table: &dyn CommitTable) -> bool {
         if stamp.txn == TxnId::ZERO {
             return true;
@@ -97,7 +97,7 @@ impl Snapshot {
         self.sees_commit(stamp.txn, table) && !table.is_dead(stamp)
     }
 
-    /// True if every version is visible that this transaction has made. That stays so.
+    /// True if every version that this transaction has made is visible. That stays so.
     pub fn sees_all_of(&self, txn: TxnId, table: &dyn CommitTable) -> bool {
         txn != self.own && self.sees_commit(txn, table) && !table.has_dead(txn)
     }
@@ -111,7 +111,7 @@ impl Snapshot {
 /// A row version found in undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldVersion {
-    /// Who made this version (zero stamp: visible to all).
+    /// The operation that made this version (zero stamp: visible to all).
     pub stamp: Stamp,
     /// The row bytes; `None` if the row did not exist or was deleted in this version.
     pub row: Option<Vec<u8>>,
@@ -122,6 +122,7 @@ pub trait VersionSource: Send + Sync {
     /// The version that operation `stamp` on `key` of `tree` replaced.
     ///
     /// # Errors
-    /// `Internal` if the undo was already freed: the caller followed a stamp it could see.
+    /// `Internal` if the undo was already freed: the caller must only follow stamps that it can
+    /// see.
     fn before(&self, tree: TreeId, key: &[u8], stamp: Stamp) -> Result<OldVersion>;
 }

@@ -33,18 +33,18 @@ causes! {
     MemtableFull = "memtable_full",
     /// For compaction debt to be paid.
     CompactionDebt = "compaction_debt",
-    /// For the I/O governor.
+    /// For a grant of the I/O governor.
     Governor = "governor",
     /// For another transaction's row or key lock.
     RowLock = "row_lock",
     /// For a schema change barrier.
     Schema = "schema",
-    /// For a write other than the log's, of this thread (loads, long values, a segment file that
-    /// grows) or of another (undo that leaves memory).
+    /// For a write other than the log's: one of this thread (loads, long values, a growing segment
+    /// file) or of another (undo that is written to files).
     DeviceSlow = "device_slow",
-    /// For a processor, within an operation that took over 1 ms: others had them all.
+    /// For a processor, in an operation of more than 1 ms: other threads held all processors.
     Processor = "processor",
-    /// Wall time that no recorded wait and no CPU time explains.
+    /// Wall time without a recorded wait or CPU time.
     Unexplained = "unexplained",
     /// A background actor waiting for work: not a wait.
     Idle = "idle",
@@ -68,13 +68,13 @@ pub struct StallFigures {
     pub count: u64,
     /// Waits longer than 1 ms.
     pub over_1ms: u64,
-    /// Time waited in all, microseconds.
+    /// Total time waited, microseconds.
     pub us: u64,
     /// Longest single wait, microseconds.
     pub max_us: u64,
 }
 
-/// Waits for the device, and for background work that needs it.
+/// Waits for the device, or for background work that needs the device.
 const OF_DEVICE: [Cause; 7] = [
     Cause::LogSync,
     Cause::LogSpace,
@@ -93,8 +93,8 @@ impl WaitEvents {
         }
     }
 
-    /// Nanoseconds that users have waited for the device, and for background work that needs it;
-    /// not what was excluded: waits in index builds of their own.
+    /// Nanoseconds that users have waited for the device, or for background work that needs the
+    /// device, without the waits of their own index builds.
     pub fn device_ns(&self) -> u64 {
         let all = OF_DEVICE.iter().map(|cause| self.ns[*cause as usize].load(Ordering::Relaxed));
         all.sum::<u64>().saturating_sub(self.excluded_ns.load(Ordering::Relaxed))

@@ -1,5 +1,5 @@
-//! Changes of tables, of all partitions of a table as one: indexes built while others write, then
-//! one change of columns and names.
+//! Changes of tables, of all partitions of a table as one: indexes are built while others write,
+//! and then one change applies columns and names.
 
 use crate::database::{
     EK_NULLABLE, EkColumn, EkDatabase, EkIndex, EkPart, EkSchemaWait, milliseconds, waiting,
@@ -12,11 +12,11 @@ use evenkeel::{
 use std::ffi::c_void;
 use std::time::Duration;
 
-/// Progress of a build of indexes, and the way to cancel it.
+/// Progress of an index build, and a handle to cancel it.
 pub struct EkBuild(BuildProgress);
 
 impl EkBuild {
-    /// Of what works for it.
+    /// The progress record of the build.
     pub(crate) fn progress(&self) -> &BuildProgress {
         &self.0
     }
@@ -33,7 +33,7 @@ pub extern "C" fn ek_build_new(wait_ms: u64) -> *mut EkBuild {
     })
 }
 
-/// Frees the record of a build that is over.
+/// Frees the record of a build that has ended.
 ///
 /// # Safety
 /// `build` is not used again.
@@ -53,28 +53,28 @@ pub unsafe extern "C" fn ek_build_cancel(build: *const EkBuild) {
     catch((), || unsafe { (*build).0.cancel() });
 }
 
-/// How far a build is.
+/// The progress of a build.
 #[repr(C)]
 pub struct EkBuildFigures {
     /// 0 not begun, 1 waiting for transactions, 2 reading the table, 3 writing runs, 4 proving
     /// uniqueness, 5 done.
     pub phase: i32,
-    /// Millionths of the work that are done; never fewer than before.
+    /// Millionths of the work that are done; never decreases.
     pub done_ppm: u32,
     /// Rows read.
     pub rows_done: u64,
     /// Rows whose entries are written.
     pub rows_written: u64,
-    /// Rows of the tables, about.
+    /// Rows of the tables, estimated.
     pub rows_total: u64,
-    /// Seconds that it will still take, `EK_UNKNOWN_S` if nobody knows yet.
+    /// Estimated seconds left, `EK_UNKNOWN_S` if unknown.
     pub left_s: u64,
 }
 
-/// Nobody knows.
+/// The time left is unknown.
 pub const EK_UNKNOWN_S: u64 = u64::MAX;
 
-/// How far it is. From any thread.
+/// Reads the progress of a build. From any thread.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn ek_build_progress(build: *const EkBuild, to: *mut EkBui
     });
 }
 
-/// Waits until a build is in another phase than `known`, not longer than `ms`; the phase.
+/// Waits at most `ms` until a build is in a phase other than `known`; returns the phase.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -119,8 +119,8 @@ pub unsafe extern "C" fn ek_build_wait(
 /// A table and the clustered key of a row of it.
 pub type EkEachRow = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes);
 
-/// Calls `each` with the table and the clustered key of a row whose unique key another row has, if
-/// that is why the build failed.
+/// Calls `each` with the table and the clustered key of a row that has the unique key of another
+/// row, if the build failed for that reason.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -178,7 +178,7 @@ pub extern "C" fn ek_provisional() -> EkBytes {
 pub struct EkNewIndexes {
     /// The table.
     pub table: EkBytes,
-    /// They; parts name columns by their position in the table.
+    /// The indexes; their parts name columns by position in the table.
     pub indexes: *const EkIndex,
     /// How many.
     pub indexes_len: usize,
@@ -194,15 +194,15 @@ unsafe fn index_specs<'a>(
         let def = db.definition(table)?;
         let indexes = slice(given.indexes, given.indexes_len).iter();
         let specs: Vec<_> = indexes.map(|index| index_spec(index, &def)).collect::<Result<_>>()?;
-        // One that could not be taken back would be in the way until a restart.
+        // An index that could not be removed would block this name until a restart.
         drop_provisional(db, table, |name| specs.iter().any(|s| s.name == name))?;
         Ok((table, specs))
     }
 }
 
-/// Builds indexes of tables while others read and write: of all tables or of none. Each gets its
-/// name with `PROVISIONAL` before it, until `ek_alter_tables` renames it; what a crash leaves
-/// behind `ek_forget_alters` removes. 0, or -1 on error, when nothing is left.
+/// Builds indexes of tables while others read and write: for all tables or for none. Each index has
+/// its name with the prefix `PROVISIONAL` until `ek_alter_tables` renames it; `ek_forget_alters`
+/// removes the remains of a crash. 0, or -1 on error, and then nothing remains.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn ek_add_indexes(
             let tables: Vec<_> = specs.iter().map(|(t, specs)| (*t, specs.as_slice())).collect();
             db.add_indexes_to(&tables, &(*build).0).map(|()| 0)
         });
-        // Also if it never began: somebody waits.
+        // Also if the build never began, because another thread waits for its end.
         (*build).0.end();
         added
     }
@@ -240,8 +240,8 @@ fn drop_provisional(db: &Database, table: &str, which: impl Fn(&str) -> bool) ->
     db.alter_table(table, &TableChange { drop_indexes, ..TableChange::default() })
 }
 
-/// Drops provisional indexes of every table, which a crash left behind, and forgets the marks of
-/// changes; 0, or -1 with the first error, which does not keep those of other tables.
+/// Drops provisional indexes that a crash left in any table, and forgets the marks of changes; 0,
+/// or -1 with the first error, which does not stop the work on other tables.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -283,9 +283,9 @@ pub struct EkWiden {
 /// A column to be added at the end.
 #[repr(C)]
 pub struct EkNewColumn {
-    /// It; `EK_AUTO_INCREMENT` is not for this.
+    /// The column; `EK_AUTO_INCREMENT` is not allowed here.
     pub column: EkColumn,
-    /// What rows that are there show.
+    /// The value that existing rows show.
     pub value: EkValue,
 }
 
@@ -320,7 +320,7 @@ pub struct EkChange {
     pub add_columns_len: usize,
 }
 
-/// The place of a column in a table: to the server, names that differ in case are one name.
+/// The position of a column in a table: to the server, names that differ only in case are equal.
 fn place_of(def: &TableDef, name: &str) -> Option<usize> {
     let live = def.live_columns();
     let exact = live.iter().position(|c| c.name == name);
@@ -358,7 +358,7 @@ unsafe fn new_column(new: &EkNewColumn) -> Result<ColumnSpec> {
     Ok(spec)
 }
 
-/// A change as it is given, with columns spelled as the table has them.
+/// The given change, with columns spelled as in the table.
 unsafe fn table_change(given: &EkChange, def: &TableDef) -> Result<TableChange> {
     let spelled = |name: &mut String| {
         if let Some(at) = place_of(def, name) {
@@ -390,9 +390,9 @@ unsafe fn table_change(given: &EkChange, def: &TableDef) -> Result<TableChange> 
     }
 }
 
-/// Changes tables as one, all or nothing, without rewriting rows; 0, or -1 on error. The first one
-/// is marked with `mark`, if that is not 0: until `ek_forget_mark`, `ek_table_figures` tells it.
-/// `wait` may be null.
+/// Changes tables as one, all or nothing, without rewriting rows; 0, or -1 on error. The first
+/// table is marked with `mark`, if that is not 0: `ek_table_figures` returns the mark until
+/// `ek_forget_mark`. `wait` may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -531,8 +531,8 @@ pub unsafe extern "C" fn ek_column_of(
     }
 }
 
-/// The place of an index among those of a table (the primary key first, where rows are not in its
-/// order), by which unique ones are checked; -1 if there is none.
+/// The position of an index among those of a table (the primary key first, if rows are not in its
+/// order), which is the order in which unique indexes are checked; -1 if there is none.
 ///
 /// # Safety
 /// All pointers are valid during the call.

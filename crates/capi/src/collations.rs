@@ -1,9 +1,9 @@
-//! The embedding program's collations, as the engine wants them.
+//! The embedding program's collations in the form that the engine needs.
 
 use crate::value::EkBytes;
 use evenkeel::{Code, Collations, Error, Result};
 
-/// Room for weights at the first try, per byte of the value.
+/// Memory for weights at the first attempt, per byte of the value.
 const ROOM_PER_BYTE: usize = 4;
 
 /// Functions of the embedding program, called from any thread, also from the engine's own. They
@@ -11,8 +11,8 @@ const ROOM_PER_BYTE: usize = 4;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EkCollations {
-    /// Writes the weights of the first `chars` characters (0: of all) to `out` if they fit `room`;
-    /// returns how many bytes they are, -1 if there is no such collation, -2 if there is no memory.
+    /// Writes the weights of the first `chars` characters (0: all) to `out` if they fit `room`;
+    /// returns their number of bytes, -1 if there is no such collation, -2 if memory is lacking.
     pub weights: unsafe extern "C" fn(
         collation: u16,
         chars: u32,
@@ -26,7 +26,7 @@ pub struct EkCollations {
     pub checksum: unsafe extern "C" fn(collation: u16) -> i64,
 }
 
-/// They as the engine's trait.
+/// The functions as the engine's trait.
 pub(crate) struct EmbeddedCollations(EkCollations);
 
 impl EmbeddedCollations {

@@ -1,4 +1,4 @@
-//! Rows copied into a new table by an ALTER TABLE that copies.
+//! Rows copied into a new table by a copying ALTER TABLE.
 
 use crate::alter::EkBuild;
 use crate::database::EkDatabase;
@@ -10,8 +10,9 @@ use std::ffi::c_void;
 pub struct EkCopy(TableCopy);
 
 /// Begins to copy rows into an empty table that nobody else uses; null on error. Free it with
-/// `ek_copy_free`. Where `leaves_out` is not 0 duplicates are found as rows come, else at the end.
-/// `build`, which is freed after the copy, tells how far the end is, and cancels all of it.
+/// `ek_copy_free`. If `leaves_out` is not 0 duplicates are found as rows arrive, otherwise at the
+/// end. `build`, which is freed after the copy, shows the progress of the end and cancels the whole
+/// copy.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -33,8 +34,8 @@ pub unsafe extern "C" fn ek_copy_begin(
     }
 }
 
-/// Takes a row of all columns; 0, or -1 on error. A row whose key another one has is left out, and
-/// the copy may go on.
+/// Adds a row of all columns; 0, or -1 on error. A row with the key of another one is left out, and
+/// the copy may continue.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -49,7 +50,7 @@ pub unsafe extern "C" fn ek_copy_row(
     unsafe { fence(error, -1, || (*copy).0.push(&values(row, row_len)).map(|()| 0)) }
 }
 
-/// Rows that were taken.
+/// The number of rows that were added.
 ///
 /// # Safety
 /// `copy` is a copy.
@@ -75,8 +76,8 @@ pub unsafe extern "C" fn ek_copy_late_indexes(
     });
 }
 
-/// Ends the copy: rows and indexes are there and durable when this returns. 0, or -1 on error, when
-/// the table is good for nothing but to look at the row that `ek_build_duplicate` names, and to be
+/// Completes the copy: rows and indexes exist and are durable when this returns. 0, or -1 on error;
+/// then the table can only be used to read the row that `ek_build_duplicate` names, and has to be
 /// dropped.
 ///
 /// # Safety
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn ek_copy_finish(copy: *mut EkCopy, error: *mut EkError) 
     unsafe { fence(error, -1, || (*copy).0.finish().map(|()| 0)) }
 }
 
-/// Frees a copy; of one that was not finished what was loaded goes.
+/// Frees a copy; the rows that an unfinished one has loaded are removed.
 ///
 /// # Safety
 /// `copy` is not used again.

@@ -1,4 +1,4 @@
-//! A database and its tables, and what recovery leaves prepared.
+//! A database and its tables, and the prepared transactions that recovery finds.
 
 use crate::collations::{EkCollations, EmbeddedCollations};
 use crate::transaction::EkTxn;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// An open database.
 pub struct EkDatabase(pub(crate) Database);
 
-/// How to open it; 0 is a default.
+/// Options of the open; 0 is a default.
 #[repr(C)]
 pub struct EkOptions {
     /// Bytes.
@@ -28,7 +28,7 @@ pub struct EkOptions {
     pub collations: *const EkCollations,
 }
 
-/// The durability of a number: 0, 1, 2 mean what they mean to MariaDB's users.
+/// The durability for a number: 0, 1, 2 have the meaning that MariaDB's users know.
 pub(crate) fn durability(number: u8) -> Durability {
     match number {
         0 => Durability::Lazy,
@@ -71,8 +71,7 @@ pub unsafe extern "C" fn ek_open(
     }
 }
 
-/// Bytes of memory that this machine has, or the control group that the process runs in; 0: nobody
-/// says.
+/// Bytes of memory of this machine, or of the control group of the process; 0: unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn ek_machine_memory() -> u64 {
     catch(0, || Options::machine_memory().unwrap_or(0))
@@ -91,9 +90,9 @@ pub unsafe extern "C" fn ek_close(db: *mut EkDatabase, error: *mut EkError) -> i
     }
 }
 
-/// Columns are NULL-able.
+/// The column may be NULL.
 pub const EK_NULLABLE: u8 = 1;
-/// Filled with the next number where NULL is given.
+/// NULL is replaced by the next number.
 pub const EK_AUTO_INCREMENT: u8 = 2;
 
 /// A column to be made.
@@ -116,7 +115,7 @@ impl EkColumn {
     /// Its name is there during the call.
     ///
     /// # Errors
-    /// `DefinitionInvalid` for a type that there is not.
+    /// `DefinitionInvalid` for an unknown type.
     pub(crate) unsafe fn spec(&self) -> Result<ColumnSpec> {
         let ty = ColumnType::from_code(self.type_code, self.a, self.b);
         let ty = ty.ok_or_else(|| {
@@ -137,7 +136,7 @@ pub struct EkPart {
     pub column: u16,
     /// A collation of the embedding program; 0 for byte order.
     pub collation: u16,
-    /// Only the first so many characters (bytes without a collation); 0 for all.
+    /// Only this many first characters (bytes without a collation); 0 for all.
     pub prefix: u32,
     /// Not 0: descending.
     pub desc: u8,
@@ -150,7 +149,7 @@ pub struct EkIndex {
     pub name: EkBytes,
     /// Its parts.
     pub parts: *const EkPart,
-    /// How many.
+    /// The number of parts.
     pub parts_len: usize,
     /// Not 0: unique.
     pub unique: u8,
@@ -172,7 +171,7 @@ unsafe fn parts(given: &[EkPart], columns: &[ColumnSpec]) -> Result<Vec<PartSpec
     given.iter().map(one).collect()
 }
 
-/// Creates a table; 0, or -1 on error. With `temporary` nobody wants it after a crash.
+/// Creates a table; 0, or -1 on error. A `temporary` one is not needed after a crash.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -217,18 +216,18 @@ pub unsafe extern "C" fn ek_create_table(
 /// How a schema change waits for transactions that use its table.
 #[repr(C)]
 pub struct EkSchemaWait {
-    /// The caller's transaction, which may be null. DROP does not wait for it; it has no open scan
-    /// of the table.
+    /// The caller's transaction, which may be null. DROP does not wait for it; it must have no open
+    /// scan of the table.
     pub txn: *mut EkTxn,
-    /// How long.
+    /// The timeout.
     pub lock_wait_ms: u64,
-    /// Another number than 0 ends the wait; asked each tenth of a second. May be null.
+    /// A nonzero result ends the wait; called each tenth of a second. May be null.
     pub cancelled: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
-    /// Passed to it.
+    /// Passed to `cancelled`.
     pub context: *mut c_void,
 }
 
-/// Runs a schema change with the wait that was given; null is the database's own.
+/// Runs a schema change with the given wait; null means the database's own.
 ///
 /// # Safety
 /// The wait and what it points to are valid during the call.
@@ -312,8 +311,9 @@ pub unsafe extern "C" fn ek_truncate(
     }
 }
 
-/// Who may read a table: snapshots from now on (`now`), since its rows were copied into it from one
-/// whose place it takes; or every snapshot, since nobody else knows it. 0, or -1 on error.
+/// Sets who may read a table: snapshots from now on (`now`), because its rows were copied into it
+/// from a table that it replaces; or every snapshot, because nobody else knows the table. 0, or -1
+/// on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -348,8 +348,8 @@ pub unsafe extern "C" fn ek_table_exists(db: *const EkDatabase, name: EkBytes) -
     }
 }
 
-/// 1 if the rows of a table are in the order of its primary key, 0 if it has none or clusters on a
-/// hidden id, since its key may be too long; -1 on error.
+/// 1 if the rows of a table are in the order of its primary key; 0 if it has none, or clusters on a
+/// hidden id because its key may be too long; -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -368,8 +368,8 @@ pub unsafe extern "C" fn ek_is_clustered(
     }
 }
 
-/// 1 if some key of a table was made by another version of its collation, so that it is to be
-/// copied, else 0; -1 on error.
+/// 1 if some key of a table was made by another version of its collation, so that the table has to
+/// be copied, else 0; -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -404,8 +404,8 @@ pub unsafe extern "C" fn ek_prepared(
     }
 }
 
-/// Calls `each` with the tables that a prepared transaction uses: of one found by recovery, those
-/// it has changed. None if there is no such transaction.
+/// Calls `each` with the tables that a prepared transaction uses; for one found by recovery, those
+/// that it has changed. None if there is no such transaction.
 ///
 /// # Safety
 /// All pointers are valid during the call; `each` may be called with `context`.
@@ -427,7 +427,7 @@ pub unsafe extern "C" fn ek_prepared_tables(
     }
 }
 
-/// Commits a prepared transaction in order, without waiting: its timestamp, 0 on error.
+/// Commits a prepared transaction in order, without waiting; returns its timestamp, 0 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -441,8 +441,8 @@ pub unsafe extern "C" fn ek_commit_prepared(
     unsafe { fence(error, 0, || (*db).0.commit_prepared_ordered(xid.get()).map(|lsn| lsn.0)) }
 }
 
-/// Rolls a prepared transaction back, as durably as `durability_mode` says (0: nobody waits, and it
-/// is no error if the log cannot be written any more); 0, or -1 on error.
+/// Rolls a prepared transaction back, as durably as `durability_mode` says (0: without a wait, and
+/// a log that can no longer be written is no error); 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -458,7 +458,7 @@ pub unsafe extern "C" fn ek_rollback_prepared(
         fence(error, -1, || {
             let lsn = (*db).0.rollback_prepared_ordered(xid.get())?;
             match ((*db).0.wait_durable(lsn, durability(durability_mode)), durability_mode) {
-                // Nobody waits: it is rolled back, whatever becomes of the log.
+                // Without a wait: it is rolled back, whatever happens to the log.
                 (_, 0) => Ok(0),
                 (waited, _) => waited.map(|()| 0),
             }
@@ -466,7 +466,7 @@ pub unsafe extern "C" fn ek_rollback_prepared(
     }
 }
 
-/// Waits until a commit is as durable as asked; 0, or -1 on error.
+/// Waits until a commit has the requested durability; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.

@@ -1,4 +1,4 @@
-//! What is going on: figures, settings, tables and indexes, transactions, locks, checks.
+//! Figures of an open database: settings, tables and indexes, transactions, locks, checks.
 
 use crate::database::EkDatabase;
 use crate::value::{EkBytes, EkError, catch, fence};
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn ek_figures(
     }
 }
 
-/// Waits of one cause: its name, how many, how many over 1 ms, microseconds in all, the longest.
+/// Waits of one cause: its name, their number, those over 1 ms, total microseconds, the longest.
 pub type EkEachWait = unsafe extern "C" fn(*mut c_void, EkBytes, u64, u64, u64, u64);
 
 /// Calls `each` with the waits of every cause.
@@ -99,7 +99,7 @@ pub struct EkCosts {
     pub read_ns: u64,
 }
 
-/// What the calling thread has used since it began, of whatever database.
+/// The costs of the calling thread since it began, in any database.
 ///
 /// # Safety
 /// `to` is valid during the call.
@@ -127,11 +127,11 @@ pub struct EkTableInfo {
     pub rows_estimate: u64,
     /// Columns.
     pub columns: u64,
-    /// Formats that its rows may be in.
+    /// Row formats that its rows may have.
     pub row_formats: u64,
-    /// Another number after each change of columns or indexes.
+    /// A number that differs after each change of columns or indexes.
     pub definition: u64,
-    /// What the last marked change was marked with (`ek_alter_tables`), 0 for nothing.
+    /// The mark of the last marked change (`ek_alter_tables`), 0 for none.
     pub mark: u64,
     /// Indexes.
     pub indexes: u64,
@@ -170,8 +170,8 @@ pub unsafe extern "C" fn ek_table_figures(
     }
 }
 
-/// About how many rows a table has, as cheaply as every statement may ask; -1 on error. Through
-/// `bytes`, unless that is null, those of the pages that hold them.
+/// The approximate number of rows of a table, cheap enough for every statement; -1 on error.
+/// `bytes`, unless null, gets the bytes of the pages that hold them.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn ek_rows(
     }
 }
 
-/// A text of somebody's, to be copied.
+/// A text, which the function has to copy.
 pub type EkEachText = unsafe extern "C" fn(*mut c_void, EkBytes);
 
 /// Calls `each` with the name of every table.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn ek_tables(db: *const EkDatabase, context: *mut c_void, 
     }
 }
 
-/// An index: its name, may it be read, its runs, their entries, their bytes.
+/// An index: its name, whether it is readable, its runs, their entries, their bytes.
 pub type EkEachIndex = unsafe extern "C" fn(*mut c_void, EkBytes, u8, u64, u64, u64);
 
 /// Calls `each` with every secondary index of a table; 0, or -1 on error.
@@ -240,11 +240,11 @@ pub unsafe extern "C" fn ek_indexes(
     }
 }
 
-/// A merge under way: its table, its index, its runs, bytes merged, bytes in all, do writers need
-/// it.
+/// A compaction under way: its table, its index, its runs, bytes done, bytes in all, and whether
+/// writers need it.
 pub type EkEachCompaction = unsafe extern "C" fn(*mut c_void, EkBytes, EkBytes, u64, u64, u64, u8);
 
-/// Calls `each` with the merges of runs under way, but for those of small indexes.
+/// Calls `each` with the compactions under way, except those of small indexes.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -265,12 +265,12 @@ pub unsafe extern "C" fn ek_compactions(
     });
 }
 
-/// What a check is told how far it is by: its stage (0 pages, 1 rows, 2 indexes) and millionths of
-/// it that are done; another number than 0 ends it.
+/// Hears the progress of a check: its stage (0 pages, 1 rows, 2 indexes) and the millionths of the
+/// stage that are done; a nonzero result ends the check.
 pub type EkCheckWatch = unsafe extern "C" fn(*mut c_void, i32, u32) -> i32;
 
-/// Checks a table, calling `each` with one line per problem; how many, or -1 on error: also soon
-/// after `cancelled` gives another number than 0.
+/// Checks a table, calling `each` with one line per problem; returns their number, or -1 on error,
+/// also soon after `watch` returns a nonzero number.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -299,7 +299,7 @@ pub unsafe extern "C" fn ek_check_table(
 }
 
 /// A transaction: its id, 1 if it is prepared, row operations, its id in two-phase commit, a
-/// transaction it waits for (0: none), and its owner's tag (0: none, or nobody can go on with it).
+/// transaction that it waits for (0: none), and its owner's tag (0: none, or it has no owner).
 pub type EkEachTxn = unsafe extern "C" fn(*mut c_void, u64, u8, u64, EkBytes, u64, u64);
 
 /// Calls `each` with every transaction that has changed or locked something.

@@ -1,10 +1,10 @@
 //! The engine behind a C interface. `plugin/mariadb/capi.h` declares the same functions for C++;
 //! a test compares the two.
 //!
-//! Rules at this border: no panic crosses it (each function is a fence, and says `Internal`); a
-//! pointer that is handed in is only used during the call, unless it is a handle of ours; what is
-//! handed out stays valid until the next call with the same handle; handles are made and freed by
-//! the functions named for it, and used by one thread at a time.
+//! Rules of this border: no panic crosses it (each function is a fence and reports `Internal`). A
+//! pointer passed in is used only during the call, unless it is a handle of ours. Data returned
+//! stays valid until the next call with the same handle. Handles are made and freed by the
+//! functions named for that, and used by one thread at a time.
 //!
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
 //! two-phase recovery), `transaction` (begin to end, reads, changes,

@@ -1,11 +1,11 @@
-//! What the engine says to its administrator (the `log` facade), handed to the embedding program.
+//! The engine's messages to its administrator (the `log` facade), passed to the embedding program.
 
 use crate::value::{EkBytes, catch};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::sync::OnceLock;
 
-/// Takes a message: 1 error, 2 warning, 3 information, and the text. Called by any thread, also at
-/// the same time by several; it must not call the engine.
+/// Receives a message: 1 error, 2 warning, 3 information, and the text. Called by any thread,
+/// possibly by several at the same time; it must not call the engine.
 pub type EkMessage = extern "C" fn(level: u8, text: EkBytes);
 
 struct Messages(OnceLock<EkMessage>);
@@ -32,8 +32,8 @@ impl Log for Messages {
     fn flush(&self) {}
 }
 
-/// Has messages of errors, warnings and information handed to `take` until the process ends. The
-/// first call counts.
+/// From now on passes errors, warnings and information to `take` until the process ends. Only the
+/// first call has an effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ek_messages(take: EkMessage) {
     catch((), || {

@@ -1,11 +1,11 @@
-//! Numbers of auto-increment columns that the caller fills in, and waits that he watches.
+//! Auto-increment numbers for a caller that fills in the column itself, and watched waits.
 
 use crate::database::EkDatabase;
 use crate::value::{EkBytes, EkError, catch, fence};
 use evenkeel::{Cause, ThreadWatch, WaitWatch};
 
-/// Moves the table's next number from `from` to `to`: 1, 0 if it is another by now, -1 on error.
-/// One below `from` gives back numbers that nobody was handed.
+/// Moves the table's next number from `from` to `to`: 1, 0 if it differs by now, -1 on error. A
+/// `to` below `from` gives back numbers that were not handed out.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn ek_move_numbers(
     unsafe { fence(error, -1, || Ok((*db).0.move_numbers(table.text()?, from, to)?.into())) }
 }
 
-/// Numbers of the table go on above this one; 0, or -1 on error.
+/// The table's numbers continue above this one; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn ek_pass_number(
     unsafe { fence(error, -1, || (*db).0.pass_number(table.text()?, number).map(|()| 0)) }
 }
 
-/// The number that the table would hand out next; 0 if there is no such table.
+/// The table's next number; 0 if there is no such table.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn ek_next_number(db: *const EkDatabase, table: EkBytes) -
     unsafe { fence(std::ptr::null_mut(), 0, || (*db).0.next_number(table.text()?)) }
 }
 
-/// Numbers of the table go on at this one, which may be lower than before; 0, or -1 on error.
+/// The table's numbers continue at this one, which may be lower than before; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -61,9 +61,9 @@ pub unsafe extern "C" fn ek_restart_numbers(
     unsafe { fence(error, -1, || (*db).0.restart_numbers(table.text()?, next).map(|()| 0)) }
 }
 
-/// True if somebody wants to hear of the waits of the transaction of this tag.
+/// Nonzero if the waits of the transaction with this tag are to be reported.
 pub type EkWaitAsks = unsafe extern "C" fn(u64) -> u8;
-/// Called before a wait of the transaction of the first tag for those of the others.
+/// Called before a wait of the transaction with the first tag for those with the others.
 pub type EkWaitBegins = unsafe extern "C" fn(u64, *const u64, usize);
 
 struct Watch(EkWaitAsks, EkWaitBegins);
@@ -80,8 +80,8 @@ impl WaitWatch for Watch {
     }
 }
 
-/// Calls `begins` before every wait of a transaction for others (`ek_set_tag`), in the thread that
-/// waits, if `asks` says of it that somebody wants to hear. Once per database.
+/// Calls `begins` before every wait of a transaction for others (`ek_set_tag`), in the waiting
+/// thread, if `asks` is nonzero for it. Once per database.
 ///
 /// # Safety
 /// The functions may be called as long as the database is open, by any thread.
@@ -104,7 +104,7 @@ pub const EK_WAIT_OTHERS: u8 = 2;
 
 /// Called before a wait of this thread, with its kind (`EK_WAIT_*`).
 pub type EkThreadWaits = unsafe extern "C" fn(u8);
-/// Called after it.
+/// Called after that wait.
 pub type EkThreadGoesOn = unsafe extern "C" fn();
 
 struct Threads {
@@ -129,8 +129,8 @@ impl ThreadWatch for Threads {
     }
 }
 
-/// Calls these functions around every wait of a thread in a call of this interface, page latches
-/// left out. They call none of it. Once per database.
+/// Calls these functions around every wait of a thread in a call of this interface, except page
+/// latches. They must not call this interface. Once per database.
 ///
 /// # Safety
 /// The functions may be called as long as the database is open, by any thread.

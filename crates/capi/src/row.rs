@@ -1,4 +1,5 @@
-//! Row buffers, plans of what is read from row after row, and long values taken out of a row.
+//! Row buffers, plans of the columns that are read from many rows, and long values taken out of a
+//! row.
 
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{Row, RowPlan, Value};
@@ -22,7 +23,7 @@ pub unsafe extern "C" fn ek_row_free(row: *mut EkRow) {
     catch((), || drop(unsafe { Box::from_raw(row) }));
 }
 
-/// Empties a row buffer: it keeps no snapshot and no long value any more.
+/// Empties a row buffer: it then keeps no snapshot and no long value.
 ///
 /// # Safety
 /// `row` is a row buffer.
@@ -32,10 +33,10 @@ pub unsafe extern "C" fn ek_row_clear(row: *mut EkRow) {
     catch((), || unsafe { (*row).0.clear() });
 }
 
-/// Some columns that are wanted of one row after the other.
+/// Some columns that are wanted of many rows.
 pub struct EkPlan(RowPlan);
 
-/// Plans to read these columns; free it with `ek_plan_free`.
+/// Makes a plan to read these columns; free it with `ek_plan_free`.
 ///
 /// # Safety
 /// `columns` is valid for `len` items.
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn ek_plan_new(columns: *const u32, len: usize) -> *mut Ek
     })
 }
 
-/// Frees a plan; null is none.
+/// Frees a plan, which may be null.
 ///
 /// # Safety
 /// `plan` is not used again.
@@ -60,8 +61,8 @@ pub unsafe extern "C" fn ek_plan_free(plan: *mut EkPlan) {
     }
 }
 
-/// The clustered key bytes of the row, and the values of the columns of a plan in its order; bytes
-/// are there until the row is read into again. 0, or -1 on error.
+/// The clustered key bytes of the row, and the values of the columns of a plan in its order; the
+/// bytes are valid until the next read into the row. 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call, `values` for as many items as the plan has columns.
@@ -87,8 +88,8 @@ pub unsafe extern "C" fn ek_row_values(
 /// A long value that was taken out of a row buffer.
 pub struct EkLong(#[allow(dead_code)] Value); // Kept for its bytes.
 
-/// Takes a long value, which `ek_row_values` has given, out of the row buffer: its bytes stay where
-/// they are until it is freed by `ek_long_free`. Null if it lies in the buffer with others.
+/// Moves a long value, which `ek_row_values` has returned, out of the row buffer: its bytes stay
+/// where they are until `ek_long_free`. Null if it shares memory with other values.
 ///
 /// # Safety
 /// `row` is a row buffer.

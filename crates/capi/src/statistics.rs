@@ -3,8 +3,8 @@
 use crate::database::{EkDatabase, EkSchemaWait, waiting};
 use crate::value::{EkBytes, EkError, fence};
 
-/// Finds out about how many rows share the values of the first parts of each key of a table, and
-/// keeps that; 0, or -1 on error. `wait`, for schema changes of the table, may be null.
+/// Estimates how many rows share the values of the first parts of each key of a table, and keeps
+/// the result; 0, or -1 on error. `wait`, for schema changes of the table, may be null.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -25,8 +25,8 @@ pub unsafe extern "C" fn ek_analyze(
 }
 
 /// Writes how many rows share the values of the first part, the first two, ... of an index (empty:
-/// of the clustered key) to `rows`, `len` numbers at most. How many were written: 0 if `ek_analyze`
-/// has not looked since the key was made.
+/// of the clustered key) to `rows`, `len` numbers at most. Returns how many were written: 0 if the
+/// table was not analyzed since the key was made.
 ///
 /// # Safety
 /// All pointers are valid during the call; `rows` has room for `len` numbers.

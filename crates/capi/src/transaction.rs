@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ops::Bound;
 
-/// A transaction; empty once it was ended.
+/// A transaction; empty once it has ended.
 pub struct EkTxn(Option<Txn>);
 
 impl EkTxn {
@@ -34,7 +34,7 @@ pub const EK_REPEATABLE_READ: u8 = 2;
 pub const EK_SERIALIZABLE: u8 = 3;
 
 /// Begins a transaction; null on error. Free it with `ek_commit`, `ek_rollback` or `ek_prepare`.
-/// Its reads lock only where the caller says so, at SERIALIZABLE too.
+/// Its reads lock only if the caller says so, also at SERIALIZABLE.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -62,8 +62,8 @@ pub unsafe extern "C" fn ek_begin(
     }
 }
 
-/// 0: changing or locking a row that is younger than the snapshot is no conflict, the newest
-/// committed version is changed or locked. Anything else, as at first: it is one.
+/// 0: changing or locking a row newer than the snapshot is no conflict, and the newest committed
+/// version is changed or locked. Other values, and the initial state: it is a conflict.
 ///
 /// # Safety
 /// `txn` is a transaction.
@@ -101,17 +101,17 @@ pub unsafe extern "C" fn ek_set_lock_wait(txn: *mut EkTxn, ms: u64) {
     });
 }
 
-/// Cancels waits of a transaction from another thread: of one after the other, as a connection has
-/// them.
+/// Cancels waits of a transaction from another thread; of one transaction after the other, as a
+/// connection has them.
 pub struct EkCanceller(Mutex<Option<Canceller>>);
 
-/// Makes a canceller, of no transaction yet; free it with `ek_canceller_free`.
+/// Makes a canceller without a transaction; free it with `ek_canceller_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ek_canceller_new() -> *mut EkCanceller {
     catch(std::ptr::null_mut(), || Box::into_raw(Box::new(EkCanceller(Mutex::default()))))
 }
 
-/// It is of this transaction from now on, or, where that is null, of none.
+/// Sets its transaction, or none if null.
 ///
 /// # Safety
 /// `canceller` was not freed, `txn` is a transaction or null.
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn ek_canceller_of(canceller: *const EkCanceller, txn: *co
     });
 }
 
-/// Cancels what the transaction waits for; from any thread.
+/// Cancels the waits of the transaction; from any thread.
 ///
 /// # Safety
 /// `canceller` was not freed.
@@ -144,8 +144,8 @@ pub unsafe extern "C" fn ek_canceller_free(canceller: *mut EkCanceller) {
     catch((), || drop(unsafe { Box::from_raw(canceller) }));
 }
 
-/// Commits in order, without waiting, and frees the handle: the timestamp (0 if nothing changed)
-/// through `commit`; 0, or -1 on error.
+/// Commits in order, without waiting, and frees the handle. `commit` gets the timestamp (0 if
+/// nothing changed); 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call; `txn` is not used again.
@@ -204,8 +204,8 @@ pub unsafe extern "C" fn ek_prepare(
     }
 }
 
-/// 1 if the transaction was rolled back: by a deadlock, or because what a statement that failed had
-/// done could not be undone alone, or was cancelled meanwhile.
+/// 1 if the transaction was rolled back: by a deadlock, or because the changes of a failed
+/// statement could not be undone alone or that undo was cancelled.
 ///
 /// # Safety
 /// `txn` is a transaction.
@@ -227,9 +227,9 @@ pub unsafe extern "C" fn ek_has_changes(txn: *const EkTxn) -> i32 {
     })
 }
 
-/// A statement of several calls begins (`begins` 1) or has ended (0): it can be undone alone, with
-/// READ COMMITTED its plain reads share one snapshot, and a cancellation of an earlier statement is
-/// over.
+/// Begins (`begins` 1) or ends (0) a statement of several calls. It can be undone alone, its plain
+/// reads share one snapshot under READ COMMITTED, and its beginning clears the cancellation of an
+/// earlier statement.
 ///
 /// # Safety
 /// `txn` is a transaction.
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn ek_statement(txn: *mut EkTxn, begins: u8) {
     });
 }
 
-/// Undoes what the statement has done; 0, or -1 on error.
+/// Undoes the changes of the statement; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn ek_undo_statement(txn: *mut EkTxn, error: *mut EkError)
     unsafe { fence(error, -1, || (*txn).get()?.rollback_statement().map(|()| 0)) }
 }
 
-/// Names the transaction in `ek_watch_waits`.
+/// Sets the transaction's tag for `ek_watch_waits`.
 ///
 /// # Safety
 /// `txn` is a transaction.
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn ek_savepoint(
 }
 
 /// Leaves the tables that the transaction has used, if it has neither changed nor locked anything:
-/// schema changes no longer wait for it. 1, or 0 if it uses them on.
+/// schema changes no longer wait for it. 1, or 0 if it keeps using them.
 ///
 /// # Safety
 /// `txn` is a transaction without an open scan.
@@ -346,8 +346,7 @@ pub unsafe extern "C" fn ek_insert(
     }
 }
 
-/// The clustered key bytes, as they are now, of the row inserted or updated last, until the next
-/// call.
+/// The present clustered key bytes of the row inserted or updated last, until the next call.
 ///
 /// # Safety
 /// `txn` is a transaction.
@@ -360,7 +359,8 @@ pub unsafe extern "C" fn ek_last_key(txn: *const EkTxn) -> EkBytes {
 }
 
 /// Changes columns of the row with these clustered key bytes: 1, 0 if there is none, -1 on error.
-/// `read` is null, or what was read last: if that is the row, and locked, it is not read again.
+/// `read` is null, or the row buffer read last: if that holds the row, locked, it is not read
+/// again.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -391,7 +391,7 @@ pub unsafe extern "C" fn ek_update(
     }
 }
 
-/// A row that was read, if it has this key.
+/// The row buffer, if it holds a row with this key.
 ///
 /// # Safety
 /// The pointer is null or valid.
@@ -432,7 +432,7 @@ pub const EK_LOCK_NONE: u8 = 0;
 pub const EK_LOCK_SHARED: u8 = 1;
 /// Rows are locked for a change.
 pub const EK_LOCK_EXCLUSIVE: u8 = 2;
-/// Added to a lock: rows that others hold are left out.
+/// Added to a lock: rows that other transactions hold are skipped.
 pub const EK_LOCK_SKIP: u8 = 4;
 
 fn wait(lock: u8) -> LockWait {
@@ -467,8 +467,8 @@ pub unsafe extern "C" fn ek_get(
     }
 }
 
-/// Reads the row with this primary key, which the table is clustered on, as a plain read does: 1, 0
-/// if there is none, -1 on error.
+/// Reads the row with this primary key, on which the table is clustered, as a plain read: 1, 0 if
+/// there is none, -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -490,11 +490,11 @@ pub unsafe extern "C" fn ek_get_at(
     }
 }
 
-/// A bound is not there.
+/// There is no bound.
 pub const EK_UNBOUNDED: u8 = 0;
-/// A bound takes in every key that starts with its values.
+/// The bound contains every key that starts with its values.
 pub const EK_INCLUDED: u8 = 1;
-/// A bound leaves out every key that starts with its values.
+/// The bound excludes every key that starts with its values.
 pub const EK_EXCLUDED: u8 = 2;
 
 /// A bound of a range: values of the first parts of a key.
@@ -504,7 +504,7 @@ pub struct EkBound {
     pub kind: u8,
     /// The values.
     pub values: *const EkValue,
-    /// How many.
+    /// Their number.
     pub len: usize,
 }
 
@@ -594,7 +594,8 @@ pub unsafe extern "C" fn ek_scan(
     }
 }
 
-/// Rows that others hold are given as they were committed last, without a lock: see `ek_scan_next`.
+/// Returns rows that other transactions hold as they were committed last, without a lock: see
+/// `ek_scan_next`.
 pub const EK_SCAN_PEEK: u8 = 4;
 
 /// Begins a scan that locks the newest versions of rows (`lock`: `EK_LOCK_SHARED` or
@@ -625,8 +626,8 @@ pub unsafe extern "C" fn ek_scan_locked(
     }
 }
 
-/// Locks the keys of an index, or of the clustered key, that begin with `key`, for changes, at
-/// every level; 0, or -1 on error.
+/// Locks the keys of an index, or of the clustered key, that begin with `key`, exclusively at every
+/// isolation level; 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -653,8 +654,8 @@ pub unsafe extern "C" fn ek_lock_range(
     }
 }
 
-/// The row that a locking scan gave last is not wanted, or was changed: its lock goes, if the scan
-/// took it.
+/// Releases the lock of the row that a locking scan last returned, if the scan took it: the row is
+/// not wanted, or was changed.
 ///
 /// # Safety
 /// `scan` is a scan.
@@ -698,8 +699,8 @@ pub unsafe extern "C" fn ek_scan_next(
     }
 }
 
-/// Goes on behind the row with these clustered key bytes, in a scan of the primary key; 0, or -1 on
-/// error.
+/// Continues behind the row with these clustered key bytes, in a scan of the primary key; 0, or -1
+/// on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -722,8 +723,8 @@ pub unsafe extern "C" fn ek_scan_resume(
     }
 }
 
-/// Reads the whole row of an entry that a scan of keys has given, as the scan sees it: 1, 0 if it
-/// has moved on, -1 on error.
+/// Reads the whole row of an entry that a scan of keys has returned, as the scan sees it: 1, 0 if
+/// it has moved on, -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call; the rows are two.
@@ -753,8 +754,8 @@ pub unsafe extern "C" fn ek_scan_free(scan: *mut EkScan) {
     catch((), || drop(unsafe { Box::from_raw(scan) }));
 }
 
-/// About how many rows lie in a range of the primary key (`index` empty) or of an index; -1 on
-/// error.
+/// The approximate number of rows in a range of the primary key (`index` empty) or of an index; -1
+/// on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.

@@ -1,16 +1,16 @@
-//! Values and errors as C sees them, and the fence that keeps panics on our side.
+//! Values and errors as C sees them, and the fence that keeps panics on the Rust side.
 
 use evenkeel::{Code, Error, Kind, ValueRef};
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Bytes of somebody's.
+/// Bytes owned by another side.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EkBytes {
-    /// Where; may be null if there are none.
+    /// Their address; may be null if there are none.
     pub ptr: *const u8,
-    /// How many.
+    /// Their number.
     pub len: usize,
 }
 
@@ -37,11 +37,11 @@ impl EkBytes {
     /// As `get`.
     ///
     /// # Errors
-    /// `NameInvalid` for bytes that are no UTF-8.
+    /// `NameInvalid` for bytes that are not UTF-8.
     pub unsafe fn text<'a>(self) -> Result<&'a str, Error> {
         // SAFETY: by contract of the caller.
         let bytes = unsafe { self.get() };
-        // Names are short, and looked up by each call.
+        // Names are short, and each call looks one up.
         if bytes.is_ascii() {
             // SAFETY: ASCII is UTF-8.
             return Ok(unsafe { std::str::from_utf8_unchecked(bytes) });
@@ -74,7 +74,7 @@ pub struct EkValue {
 }
 
 impl EkValue {
-    /// From the engine's. A decimal, date or time is not made by this interface.
+    /// Makes it from the engine's value. This interface has no decimals, dates and times.
     pub fn of(value: ValueRef<'_>) -> EkValue {
         let plain = |kind, bits| EkValue { kind, bits, bytes: EkBytes::NONE };
         let bytes = |b: &[u8]| EkValue { kind: EK_BYTES, bits: 0, bytes: EkBytes::of(b) };
@@ -105,7 +105,7 @@ impl EkValue {
     }
 }
 
-/// Values of a short row, or of a key, need no memory of their own.
+/// The values of a short row or of a key are stored inline.
 pub type Values<'a> = SmallVec<[ValueRef<'a>; 8]>;
 
 /// # Safety
@@ -128,7 +128,7 @@ pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(ptr, len) }
 }
 
-/// What kind of error it is: the engine's kinds by number.
+/// The kind of an error: the engine's kinds by number.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EkKind {
@@ -142,17 +142,17 @@ pub enum EkKind {
     LockTimeout = 3,
     /// A unique key is taken.
     Duplicate = 4,
-    /// Disk or memory budget.
+    /// The disk or a memory budget is full.
     Full = 5,
     /// Writes have stopped, or the database or transaction is read-only.
     ReadOnly = 6,
-    /// What was asked for is wrong.
+    /// The request is wrong.
     Invalid = 7,
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound = 8,
     /// Damage on disk.
     Corrupt = 9,
-    /// Another process, or a schema change.
+    /// Another process, or a schema change, holds the resource.
     Busy = 10,
     /// A newer format.
     Version = 11,
@@ -162,7 +162,7 @@ pub enum EkKind {
     Cancelled = 13,
     /// A setting is wrong, or does not fit the database.
     Setting = 14,
-    /// A table or an index is younger than the snapshot.
+    /// A table or an index is newer than the snapshot.
     TooNew = 15,
     /// Files cannot be opened, read or written.
     Io = 16,
@@ -203,15 +203,15 @@ pub const EK_NAME: usize = 256;
 pub struct EkError {
     /// Its kind.
     pub kind: EkKind,
-    /// Its code: its place in `Code::ALL`, which the plugin's `errors.def` follows.
+    /// Its code: the index in `Code::ALL`, which the plugin's `errors.def` follows.
     pub code: i32,
-    /// Of a duplicate: the name of the index, "primary" for the primary key; ends with 0.
+    /// For a duplicate: the name of the index, "primary" for the primary key; ends with 0.
     pub index: [u8; EK_NAME],
     /// The message; ends with 0.
     pub text: [u8; EK_TEXT],
 }
 
-/// Copies what fits of `text`, whole characters, and an ending 0.
+/// Copies as many whole characters of `text` as fit, and an ending 0.
 fn copy(text: &str, to: &mut [u8]) {
     let room = to.len().saturating_sub(1).min(text.len());
     let end = (0..=room).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
@@ -219,8 +219,8 @@ fn copy(text: &str, to: &mut [u8]) {
     to[end] = 0;
 }
 
-/// The error of a code, with no context, as a function that fails says it; none of a number that is
-/// no code. Tests go through all.
+/// The error of a code without context, as a failing function reports it; none for a number that is
+/// not a code. Tests go through all codes.
 ///
 /// # Safety
 /// `error` points to an error.
@@ -231,8 +231,8 @@ pub unsafe extern "C" fn ek_error_of_code(code: i32, error: *mut EkError) {
     unsafe { fence(error, (), || named.map_or(Ok(()), |code| Err(Error::new(*code)))) }
 }
 
-/// Says that a row has the key of an index (none: the primary key) already; to a caller who meets
-/// many of these, without a message made for each.
+/// Reports that an existing row has the key of an index (none: the primary key), without composing
+/// a message: for callers that meet many such rows.
 ///
 /// # Safety
 /// `error` points to an error.
@@ -246,7 +246,8 @@ pub unsafe fn say_taken(error: *mut EkError, index: Option<&str>) {
     }
 }
 
-/// Runs `body`, of a function that says no errors; what it gives, or `failed` after a panic.
+/// Runs `body` of a function without an error argument; returns its result, or `failed` after a
+/// panic.
 pub fn catch<R>(failed: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)
 }

@@ -31,11 +31,11 @@ use std::time::Duration;
 const LOCK_FILE: &str = "evenkeel.lock";
 /// Exists while a database is being created.
 const CREATING_FILE: &str = "evenkeel.creating";
-/// Work that nobody waits for waits for a seat for so long before it looks again.
+/// Surplus work waits this long for a seat before it looks again.
 const SEAT_WAIT: Duration = Duration::from_millis(1);
-/// So long a close writes pages.
+/// A close writes pages for at most this time.
 const CLOSE_FLUSH_NS: u64 = 3_000_000_000;
-/// The name under which all threads that merge tell the ballast of a full disk.
+/// The name under which all compaction threads report a full disk to the ballast.
 const MERGE: &str = "merge";
 
 type Lock = Option<Arc<dyn File>>;
@@ -57,7 +57,7 @@ pub(crate) struct Engine {
     warm: Arc<Warm>,
     /// None where nothing is written.
     ballast: Option<Arc<Ballast>>,
-    /// As given at open; `present` has what may change.
+    /// As given at open; `present` has the values that may change.
     pub options: Options,
     pub present: Present,
     pub recovery: RecoveryReport,
@@ -196,7 +196,7 @@ impl Engine {
             let runs = engine.runs.clone();
             let tell = move |is_gone| runs.set_short(is_gone);
             engine.ballast = Some(Ballast::open(&engine.rt, shares.ballast_bytes(), tell)?);
-            // A crash while a list was written left it.
+            // Left by a crash while a list was written.
             if names.iter().any(|n| n == NEW_FILE) {
                 engine.rt.env.remove(NEW_FILE)?;
             }
@@ -279,16 +279,17 @@ impl Engine {
         };
         let end = recovery.run(&mut report)?;
         let root: PageNo = superblock.catalog_root;
-        // A database that cannot be opened stays as it is: what it cannot do without is read before
-        // anything is written, but pages of which redo had more than the pool holds. Those are as
-        // the log says, and the next open finds them so.
+        // A database that cannot be opened stays unchanged: everything indispensable is read before
+        // anything is written. The exception is pages that redo wrote because they did not fit the
+        // pool; they are as the log says, and the next open finds them so.
         parts.pages.load_space()?;
         evenkeel_tree::read_nodes(&parts.pages, evenkeel_tables::catalog::TREE, root)?;
         let epoch = end.epoch.max(superblock.epoch) + 1;
         let log = parts.connect(epoch, end.end, options.durability)?;
         log.set_checkpoint(superblock.redo)?;
         if !options.read_only {
-            // What a kill left of a compaction may be large: the open does not wait for its bytes.
+            // The remains of a killed compaction may be large: the open does not wait for their
+            // removal.
             rt.start_deletes();
         }
         parts.runs.finish_restore()?;
@@ -342,9 +343,9 @@ impl Engine {
         })
     }
 
-    /// Who provides is started before who waits for it: they are stopped in the opposite order. A
-    /// database that is only read has those who bring pages in and make room for them: what the
-    /// others would write stays in memory (`OverlayEnv`), as large as what they would read.
+    /// Start producers before consumers: threads stop in the opposite order. A read-only database
+    /// has only the actors that read pages in and free frames. What the others would write stays in
+    /// memory (`OverlayEnv`) and is as large as what they would read.
     fn start_threads(&self) -> Result<()> {
         if self.options.read_only {
             return self.start_readers();
@@ -405,7 +406,7 @@ impl Engine {
         }
         let t = self.store.trees().clone();
         let t2 = t.clone();
-        // A rising horizon raises no event: look again each second while leaves wait for it.
+        // A rising horizon raises no event: look again each second while dead leaves wait for it.
         let (s, s2) = (self.store.clone(), self.store.clone());
         let rest = move || {
             let leaves = (t2.reclaim_len() > 0).then_some(Duration::from_secs(1));
@@ -432,12 +433,12 @@ impl Engine {
                 s.remove_orphans()?;
             }
             let reverted = s.rollback_beat();
-            // Without an unflushed generation one may begin at the log's end: read that first, or
-            // an id could leave the table while a generation still needs it (A5).
+            // Without an unflushed generation the next one may begin at the log's end. Read the end
+            // first, or an id could leave the table while a generation still needs it (A5).
             let end = l.end();
             let low = r.low_lsn().unwrap_or(end);
             let pending = |id| r.is_pending(id) || s.is_needed(id);
-            // Each runs even if one finds the disk full: the others may free what it lacks.
+            // Run each even if one finds the disk full: the others may free space.
             let others = [t.spill_beat(), t.purge_beat_but(Some(low), &pending), s.chain_beat()];
             others.into_iter().fold(reverted, |all, one| match (all, one) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
@@ -512,14 +513,14 @@ impl Engine {
             let result = r.compaction_help_beat();
             if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
                 ballast.note(MERGE, &result);
-                // Its end is noted by the thread that begins compactions: after this.
+                // The thread that begins compactions notes the end, so notify it afterwards.
                 r.compaction_event().notify();
             }
             result
         }
     }
 
-    /// Work that must go on when the disk is full may use the ballast.
+    /// Wraps required work, which may use the ballast when the disk is full.
     fn required(
         &self,
         name: &'static str,
@@ -535,8 +536,8 @@ impl Engine {
         }
     }
 
-    /// A compaction that ingest needs may, and one that frees space; one to rest may not. There is
-    /// nothing left to do once no other thread compactions either.
+    /// A compaction that ingest needs, or that frees space, may use the ballast; an idle compaction
+    /// may not. The work is done once no other thread compacts either.
     fn merging(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
         let (runs, ballast) = (self.runs.clone(), self.ballast.clone());
         move || {
@@ -565,8 +566,8 @@ impl Engine {
         }
     }
 
-    /// What is wrong with the superblock's slots; of a database that is read only, what was found,
-    /// for its copy in memory is mended.
+    /// Problems of the superblock's slots. For a read-only database these are the ones found at the
+    /// open, because its copy in memory is repaired.
     ///
     /// # Errors
     /// Those of the environment.
@@ -578,13 +579,13 @@ impl Engine {
         Ok(problems)
     }
 
-    /// Closes: stops the threads, writes what is dirty, for as long as `CLOSE_FLUSH_NS`, takes a
-    /// last checkpoint. Pages that are left the next open redoes, as after a crash: of a large pool
-    /// they may be more than anybody wants to wait for. Transactions still open are undecided at
-    /// the next open and are rolled back there.
+    /// Closes: stops the threads, writes dirty pages for at most `CLOSE_FLUSH_NS`, and takes a last
+    /// checkpoint. The next open redoes the pages that are left, as after a crash; writing all
+    /// pages of a large pool could take too long. Transactions still open are undecided at the next
+    /// open and are rolled back there.
     ///
     /// # Errors
-    /// What stopped writes, or a failed write: the database recovers at the next open.
+    /// The error that stopped writes, or a failed write: the database recovers at the next open.
     pub(crate) fn close(&self) -> Result<()> {
         if self.rt.is_forked() {
             return Err(Error::new(Code::Forked).with("pid", std::process::id()));
@@ -592,7 +593,7 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // Threads that wait for what cannot come (log space, with the disk full) give up.
+        // Threads that wait for something that cannot come (log space on a full disk) give up.
         self.rt.health.close();
         if !self.options.read_only
             && self.rt.health.check_writable().is_ok()
@@ -654,7 +655,7 @@ fn take_lock(path: &Path, options: &Options, rt: &Runtime) -> Result<Lock> {
     let mode = OpenMode { lock: true, ..OpenMode::READ };
     match options.base_environment(path).open(LOCK_FILE, mode) {
         Ok(file) => Ok(Some(file)),
-        // A copy without the file: nobody else can have it open.
+        // A copy without the lock file: no other process can have it open.
         Err(error) if error.code() == Code::FileMissing => Ok(None),
         Err(error) => Err(error),
     }
@@ -672,7 +673,7 @@ fn store_options(options: &Options, shares: &MemoryBudget) -> StoreOptions {
 }
 
 /// # Errors
-/// `FileMissing` where `create` is off, `DirectoryNotEmpty` where something else lies there.
+/// `FileMissing` where `create` is off, `DirectoryNotEmpty` where the directory holds other files.
 fn check_may_create(path: &Path, options: &Options, names: &[String]) -> Result<()> {
     if !options.create || options.read_only {
         let found = names.first().map_or("nothing", String::as_str);

@@ -29,8 +29,8 @@
 //! # }
 //! ```
 //!
-//! [`Database::open`] recovers what a crash left behind: every acknowledged commit is there, no
-//! other one is half there. Errors are one type, [`Error`], whose [`Kind`] says what to do.
+//! [`Database::open`] recovers after a crash: every acknowledged commit is there as a whole, and no
+//! other transaction in part. Errors are one type, [`Error`], whose [`Kind`] says what to do.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -63,7 +63,7 @@ pub use evenkeel_tables::{
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use open::recovery::RecoveryReport;
 
-/// A database is shared by threads; a transaction goes from one to another.
+/// Threads share a database; a transaction moves between threads.
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     const fn sent<T: Send>() {}

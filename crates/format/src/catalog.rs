@@ -1,5 +1,5 @@
-//! Catalog entries: what the system table's `body` column holds, by kind. Each change of a body's
-//! layout gets a new leading number; a newer one is refused.
+//! Catalog entries: the `body` column of the system table, by kind. Each change of a body's layout
+//! gets a new leading number; an unknown number is refused.
 //!
 //! ```text
 //! table:   1, tree varint, root page varint, flags u8 (1: clustered on a hidden id),
@@ -29,12 +29,12 @@ pub mod entry_kind {
     pub const INDEX: u8 = 3;
     /// A counter: of a table its auto-increment or hidden id, of table 0 the next ids.
     pub const COUNTER: u8 = 4;
-    /// What is known of the values of a key: of an index by its id, of the clustered key by 0.
+    /// Statistics of the values of a key: of an index by its id, of the clustered key by 0.
     pub const STATISTICS: u8 = 5;
 }
 
 const VERSION: u64 = 1;
-/// Of a body with parts that are not whole columns in byte order.
+/// Version of a body with parts that are not whole columns in byte order.
 const PARTS_VERSION: u64 = 2;
 
 /// The collation of a key part.
@@ -42,7 +42,7 @@ const PARTS_VERSION: u64 = 2;
 pub struct PartCollation {
     /// Its number in the embedding program.
     pub id: u16,
-    /// What `Collations::checksum` said when the key was made.
+    /// The result of `Collations::checksum` when the key was made.
     pub checksum: u32,
 }
 
@@ -53,7 +53,7 @@ pub struct PartEntry {
     pub column: u16,
     /// Descending.
     pub desc: bool,
-    /// The first so many characters (bytes without a collation), 0 for all.
+    /// Only this many first characters (bytes without a collation), 0 for all.
     pub prefix: u32,
     /// Weights instead of bytes.
     pub collation: Option<PartCollation>,
@@ -124,7 +124,7 @@ fn version(r: &mut Reader<'_>) -> Result<()> {
     if r.varint()? == VERSION { Ok(()) } else { Err(r.bad("newer catalog format")) }
 }
 
-/// Of a body with parts.
+/// Reads the version of a body with parts.
 fn version_with_parts(r: &mut Reader<'_>) -> Result<()> {
     match r.varint()? {
         VERSION | PARTS_VERSION => Ok(()),
@@ -141,7 +141,7 @@ pub struct TableEntry {
     pub root: PageNo,
     /// Clustered on a hidden id, because there is no primary key or it may be too long (E5).
     pub hidden_key: bool,
-    /// The row format new rows are written in.
+    /// The format in which new rows are written.
     pub row_version: u16,
     /// The next column id.
     pub next_column: u16,
@@ -185,17 +185,17 @@ impl TableEntry {
 /// A column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnEntry {
-    /// Its place among the columns of the table.
+    /// Its position among the columns of the table.
     pub position: u16,
     /// Its type.
     pub ty: ColumnType,
-    /// May it be NULL.
+    /// True if it may be NULL.
     pub nullable: bool,
-    /// Its value where none is given, and in rows older than it.
+    /// Its value if none is given, and in older rows.
     pub default: Option<Value>,
-    /// The first row format that has it.
+    /// The first row format that contains it.
     pub added_in: u16,
-    /// The first row format that has it no more; 0 while it lives.
+    /// The first row format that no longer contains it; 0 while it lives.
     pub dropped_in: u16,
 }
 
@@ -212,7 +212,7 @@ impl ColumnEntry {
         put_varint(out, u64::from(self.added_in));
         put_varint(out, u64::from(self.dropped_in));
         if let Some(default) = &self.default {
-            // The key encoding is self-delimiting and knows every type.
+            // The key encoding is self-delimiting and supports every type.
             let mut bytes = Vec::new();
             self.default_part().encode(default.as_ref(), &mut bytes)?;
             put_bytes(out, &bytes);
@@ -260,7 +260,7 @@ impl ColumnEntry {
 /// State of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexState {
-    /// Being built: written by every change, not readable (F1).
+    /// Being built: every change writes it, and it is not readable (F1).
     Building,
     /// Its build is complete and its uniqueness is being proved: changes check it (F3).
     Checking,
@@ -271,7 +271,7 @@ pub enum IndexState {
 /// An index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// No two rows have the same key (NULLs apart).
+    /// No two rows have the same key (except NULLs).
     pub unique: bool,
     /// It is the primary key of a table that is clustered on a hidden id.
     pub primary: bool,
@@ -329,10 +329,10 @@ pub fn decode_counter(body: &[u8]) -> Result<u64> {
     Ok(value)
 }
 
-/// How many different values the first parts of a key have, estimated.
+/// The estimated number of different values of the first parts of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatisticsEntry {
-    /// Rows at that time.
+    /// Rows at the time of the estimate.
     pub rows: u64,
     /// Different values of the first part, of the first two, and so on.
     pub distinct: Vec<u64>,

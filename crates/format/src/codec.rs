@@ -100,12 +100,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A varint of up to 8 bytes with 8 bytes to look at: all of them at once.
+    /// A varint of up to 8 bytes, if 8 bytes can be read: all of them at once.
     #[inline]
     fn varint_in_word(&mut self) -> Option<u64> {
         let word = u64::from_le_bytes(*self.rest.first_chunk()?);
         let ends = !word & 0x8080_8080_8080_8080;
-        // Bits up to the first byte that ends it.
+        // The bits up to the first byte that ends the varint.
         let bits = word & (ends ^ ends.wrapping_sub(1));
         let pairs = (bits & 0x007f_007f_007f_007f) | (bits & 0x7f00_7f00_7f00_7f00) >> 1;
         let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         Some(all)
     }
 
-    /// Any varint, or why there is none.
+    /// Any varint, or the error.
     #[inline(never)]
     fn varint_by_bytes(&mut self) -> Result<u64> {
         let mut value = 0u64;
@@ -159,8 +159,8 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// A varint is what its bytes say one by one, whatever its length, also one that is longer than
-    /// it need be, and whatever follows it or is missing behind it.
+    /// A varint decodes to the value of its bytes whatever its length, also if it is longer than
+    /// necessary, and whatever follows it or is missing behind it.
     #[test]
     fn varints_are_read_as_byte_by_byte() {
         let mut random = 0x9E37_79B9_7F4A_7C15u64;
@@ -179,7 +179,7 @@ mod tests {
                 bytes.push(if at < continued { byte | 0x80 } else { byte });
             }
             if let Some(last) = bytes.get_mut(9) {
-                // Else hardly any of ten bytes fits 64 bits.
+                // Otherwise hardly any varint of ten bytes fits 64 bits.
                 *last &= 0x81;
             }
             let (mut one, mut other) = (Reader::new(&bytes, "test"), Reader::new(&bytes, "test"));

@@ -1,8 +1,8 @@
 //! Key parts whose bytes are not the column's: prefixes, and weights of a collation.
 //!
-//! The engine knows no collation. Who embeds it gives [`Collations`]: weights whose order by bytes
-//! is the collation's order. A key part escapes and ends them like any other bytes, so that keys
-//! can be taken apart, compared and merged without knowing the collation; only making one needs it.
+//! The engine knows no collation. The embedding program gives [`Collations`]: weights whose byte
+//! order is the collation's order. A key part escapes and terminates them like any other bytes, so
+//! keys can be split, compared and merged without the collation; only encoding a key needs it.
 
 use crate::types::{ColumnType, ValueRef};
 use evenkeel_base::{Code, Error, Result};
@@ -10,9 +10,9 @@ use std::fmt;
 
 /// The collations of the program that embeds the engine.
 pub trait Collations: Send + Sync {
-    /// Appends the weights of the first `chars` characters of `bytes` (0: of all). Their order by
-    /// bytes, where a proper prefix is less, is the order of the collation; strings that it calls
-    /// equal have equal weights.
+    /// Appends the weights of the first `chars` characters of `bytes` (0: all). Their order by
+    /// bytes, in which a proper prefix is less, is the order of the collation; strings that the
+    /// collation treats as equal have equal weights.
     ///
     /// # Errors
     /// `CollationMissing` if there is no such collation.
@@ -21,18 +21,18 @@ pub trait Collations: Send + Sync {
     /// The most bytes of weights, escaped, that a value of `bytes` bytes can have.
     fn bytes_max(&self, collation: u16, chars: u32, bytes: u32) -> usize;
 
-    /// A number that changes when weights of the collation change; `None` if there is no such one.
+    /// A number that changes when weights of the collation change; `None` if it does not exist.
     fn checksum(&self, collation: u16) -> Option<u32>;
 }
 
-/// How weights are made.
+/// The source of weights.
 #[derive(Clone, Copy)]
 pub enum Weigher {
-    /// Nobody gave collations, or not this one.
+    /// No collations were given, or not this one.
     Missing,
-    /// The collation is another one than when the key was made.
+    /// The collation has changed since the key was made.
     Changed,
-    /// By these.
+    /// These collations make them.
     By(&'static dyn Collations),
 }
 
@@ -46,10 +46,10 @@ impl fmt::Debug for Weigher {
     }
 }
 
-/// What of a column a key part holds.
+/// What a key part holds of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// The value: the part gives it back.
+    /// The whole value, which the part gives back.
     Whole,
     /// The first bytes of the value.
     Prefix(u32),
@@ -59,7 +59,7 @@ pub enum Form {
         collation: u16,
         /// Characters.
         chars: u32,
-        /// Who makes them.
+        /// The source of the weights.
         by: Weigher,
     },
 }
@@ -70,12 +70,12 @@ impl Form {
         !matches!(self, Form::Whole)
     }
 
-    /// True if an entry keeps the value beside the part, so that it covers the column.
+    /// True if an entry stores the value beside the part, so that it covers the column.
     pub fn is_stored(&self) -> bool {
         matches!(self, Form::Weights { chars: 0, .. })
     }
 
-    /// True if the part cannot be made here.
+    /// True if the part cannot be encoded here.
     pub fn is_missing(&self) -> bool {
         matches!(self, Form::Weights { by: Weigher::Missing | Weigher::Changed, .. })
     }
@@ -104,7 +104,7 @@ impl Form {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let bytes = match (ty, value) {
-            // The value of a bound may be as long as it likes.
+            // The value of a bound may have any length.
             (ColumnType::Bytes { .. }, ValueRef::Bytes(bytes)) => bytes,
             (ColumnType::FixedBytes { .. }, ValueRef::Bytes(bytes)) => bytes,
             (_, value) => ty.to_bytes(value)?,

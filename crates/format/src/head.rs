@@ -1,10 +1,10 @@
 //! Heads: the first bytes of memcomparable keys as numbers, for searches in arrays that stay in the
-//! nearer caches. Where two heads are equal, the keys decide.
+//! inner caches. If two heads are equal, the keys decide.
 
 const WAYS: usize = 8;
 
-/// How many of these sorted numbers lie below `head`. Eight ways at a time: the loads of a round do
-/// not wait for each other, and most of them miss the nearer caches.
+/// The number of these sorted numbers below `head`. An eight-way search: the loads of a round do
+/// not wait for each other, and most of them miss the inner caches.
 #[inline]
 pub fn count_below(mut heads: &[u128], head: u128) -> usize {
     let mut below = 0;
@@ -17,8 +17,8 @@ pub fn count_below(mut heads: &[u128], head: u128) -> usize {
     below + heads.iter().filter(|h| **h < head).count()
 }
 
-/// The first 16 bytes of a key as a number, zeros behind a shorter one: where two heads differ,
-/// they are in the order of their keys.
+/// The first 16 bytes of a key as a number, padded with zeros: two different heads have the order
+/// of their keys.
 #[inline]
 pub fn head_of(key: &[u8]) -> u128 {
     match key.first_chunk() {

@@ -21,11 +21,11 @@ use evenkeel_base::{Code, Error, Result};
 pub struct KeyPart {
     /// Type of the column.
     pub ty: ColumnType,
-    /// May it be NULL.
+    /// True if it may be NULL.
     pub nullable: bool,
     /// Descending order.
     pub desc: bool,
-    /// What of the column it holds.
+    /// What it holds of the column.
     pub form: Form,
 }
 
@@ -40,7 +40,7 @@ impl KeyPart {
         self.form.bytes_max(self.ty).saturating_add(usize::from(self.nullable))
     }
 
-    /// The length of a value that is always the same.
+    /// The length of a value, if all values have the same.
     #[inline]
     fn fixed_len(&self) -> Option<usize> {
         if self.form.is_lossy() { None } else { self.ty.fixed_len() }
@@ -65,8 +65,8 @@ impl KeyPart {
         Ok(())
     }
 
-    /// For whole numbers of at most 8 bytes: what the stored bits are combined with by XOR to
-    /// become, big-endian, the encoded value. `None` for other types.
+    /// For whole numbers of at most 8 bytes: the number with which the stored bits are combined by
+    /// XOR to become, big-endian, the encoded value. `None` for other types.
     pub fn bits_flip(&self) -> Option<u64> {
         let len = self.ty.fixed_len().filter(|len| *len <= 8)?;
         let float = matches!(self.ty, ColumnType::Float32 | ColumnType::Float64);
@@ -90,7 +90,7 @@ impl KeyPart {
             return Ok(());
         }
         if let Some(number) = self.ty.to_number(&value) {
-            // The plain case, without arithmetic in 128 bits: sign flipped, big-endian.
+            // The common case, without 128-bit arithmetic: sign flipped, big-endian.
             match self.ty.fixed_len() {
                 Some(8) => out.extend_from_slice(&(number ^ i64::MIN).to_be_bytes()),
                 Some(4) => out.extend_from_slice(&(number as i32 ^ i32::MIN).to_be_bytes()),
@@ -120,7 +120,8 @@ impl KeyPart {
         self.ty.is_scalar() && !self.form.is_lossy()
     }
 
-    /// True if every value takes the same bytes of a key, and what follows it begins at one place.
+    /// True if every value takes the same number of bytes, so that the next part begins at a fixed
+    /// place.
     pub fn has_fixed_place(&self) -> bool {
         !self.nullable && self.is_number()
     }
@@ -169,8 +170,8 @@ impl KeyPart {
         Err(self.bad("no terminator"))
     }
 
-    /// Decodes the first part of `key`; returns the value and the rest. A part that does not hold
-    /// the whole value gives its bytes. # Errors: `BadEncoding`.
+    /// Decodes the first part of `key`; returns the value and the rest. A part without the whole
+    /// value returns its bytes. # Errors: `BadEncoding`.
     pub fn decode<'k>(&self, key: &'k [u8]) -> Result<(Value, &'k [u8])> {
         let (null, bytes, rest) = self.split(key)?;
         if null {
@@ -201,7 +202,7 @@ impl KeyPart {
 
     #[inline]
     fn scalar(&self, bytes: &[u8]) -> ValueRef<'static> {
-        // The usual widths and types: without 128-bit work.
+        // The common widths and types, without 128-bit arithmetic.
         let flip = if self.desc { u64::MAX } else { 0 };
         let (bits, unused) = match *bytes {
             [a, b, c, d] => (u64::from(u32::from_be_bytes([a, b, c, d])), 32),
@@ -242,7 +243,7 @@ impl KeyPart {
         Ok(self.scalar(bytes))
     }
 
-    /// What follows the first part of `key`. # Errors: `BadEncoding`.
+    /// The rest behind the first part of `key`. # Errors: `BadEncoding`.
     pub fn skip<'k>(&self, key: &'k [u8]) -> Result<&'k [u8]> {
         Ok(self.split(key)?.2)
     }
@@ -253,10 +254,10 @@ impl KeyPart {
     }
 }
 
-/// Behind the bytes of a part.
+/// The terminator of the bytes of a part.
 const END: [u8; 2] = [0, 0];
 
-/// Appends bytes and their end.
+/// Appends bytes, escaped, and their terminator.
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for (i, piece) in bytes.split(|b| *b == 0).enumerate() {
         if i > 0 {

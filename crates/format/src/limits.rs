@@ -2,7 +2,7 @@
 
 /// Live columns of a table.
 pub const COLUMNS_MAX: usize = 1_017;
-/// Columns a table ever had, dropped ones included (rows of old formats still name them).
+/// Columns that a table ever had, dropped ones included (rows of old formats contain them).
 pub const COLUMNS_EVER_MAX: usize = 4_000;
 /// Secondary indexes of a table.
 pub const INDEXES_MAX: usize = 64;
@@ -12,8 +12,8 @@ pub const KEY_PARTS_MAX: usize = 32;
 pub const CLUSTERED_KEY_PAGE_SHARE: usize = 5;
 /// Bytes of a secondary index entry: columns, clustered key and stored bytes.
 pub const INDEX_ENTRY_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a table's name: of a server's table its path, of file names with up to five bytes for
-/// each character.
+/// Bytes of a table's name: for a server's table its path, of file names with up to five bytes per
+/// character.
 pub const TABLE_NAME_BYTES_MAX: usize = 1_024;
 /// Bytes of an index or column name.
 pub const NAME_BYTES_MAX: usize = 192;
@@ -29,5 +29,5 @@ pub const VALUE_BYTES_MAX: u32 = u32::MAX;
 pub const XID_BYTES_MAX: usize = 1_024;
 /// Row operations of one transaction.
 pub const OPERATIONS_MAX: u32 = 4_000_000_000;
-/// Row formats of a table: one more with each column added or dropped.
+/// Row formats of a table: each added or dropped column makes another one.
 pub const ROW_VERSIONS_MAX: u16 = 16_000;

@@ -50,7 +50,7 @@ use evenkeel_base::{Code, Error, Lsn, PageNo, Result, Stamp, TxnId, UndoNo};
 pub use crate::node_edit::NodeMut;
 use std::cmp::Ordering;
 
-/// Kind byte of a page that is no node (any more).
+/// Kind byte of a page that is not a node (any more).
 pub const KIND_NONE: u8 = 0;
 /// Kind byte of a leaf.
 pub const KIND_LEAF: u8 = 1;
@@ -67,7 +67,7 @@ const STAMP_BYTES: usize = 12;
 const LEAF_CELL_BYTES: usize = 3;
 /// Bytes of an inner cell beside the timestamp and the suffix.
 const INNER_CELL_BYTES: usize = 9;
-/// Levels of a tree at most: enough for 2^64 rows at the smallest fan-out.
+/// Levels of a tree, at most: enough for 2^64 rows at the smallest fan-out.
 pub const LEVELS_MAX: u8 = 32;
 
 pub(crate) const FLAG_NO_HIGH: u8 = 1;
@@ -79,21 +79,22 @@ pub const fn key_bytes_max(page_size: usize) -> usize {
     page_size / 5
 }
 
-/// Bytes of a page that two rows of the longest and short keys do not use, each half of them.
+/// Bytes of a page that two rows of the longest size with short keys do not use, half of them for
+/// each.
 const HALF_PAGE_BESIDE: usize = 66;
-/// Bytes of a page with one row, beside key, row and fences; a high fence may be one byte longer
+/// Bytes of a page with one row, without key, row and fences; a high fence may be one byte longer
 /// than the key before it.
 const ONE_ROW_BESIDE: usize =
     crate::page::HEADER_BYTES + HEADER_BYTES + SLOT_BYTES + LEAF_CELL_BYTES + STAMP_BYTES + 1;
 
-/// Rows longer than this give their longest values to overflow pages (E4), as far as they can.
+/// Longer rows move their longest values to overflow pages (E4), as far as possible.
 pub const fn row_bytes_whole(page_size: usize) -> usize {
     page_size / 4
 }
 
-/// Longest row in a leaf under a clustered key of this length. About half a page; less under a long
-/// key, since a leaf must take one row whatever its fences: then a split makes room for any row, if
-/// need be in a leaf of its own.
+/// Longest row in a leaf under a clustered key of this length. About half a page; less with a long
+/// key, because a leaf must take one row whatever its fences: then a split makes room for any row,
+/// if necessary in a leaf of its own.
 pub const fn row_bytes_max(page_size: usize, key_len: usize) -> usize {
     let half = page_size / 2 - HALF_PAGE_BESIDE;
     let longest = key_bytes_max(page_size);
@@ -117,9 +118,9 @@ pub(crate) fn put_u16(bytes: &mut [u8], at: usize, value: usize) {
     bytes[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
 }
 
-/// A node with fewer slots is searched by halving alone.
+/// A node with fewer slots is searched by binary search alone.
 const GUESS_SLOTS_MIN: usize = 16;
-/// Slots between a guess and the next look at most: half a cache line.
+/// Slots between a guess and the next look, at most: half a cache line.
 const GUESS_SLOTS: usize = 4;
 
 /// The head of a key suffix.
@@ -134,8 +135,8 @@ pub(crate) fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
-/// Compares as slices do. Not `memcmp`: keys are short, and its vector loads reach beyond the end
-/// of a frame, which costs microseconds where the memory behind was never touched.
+/// Compares as slices do. Not by `memcmp`: keys are short, and its vector loads reach beyond the
+/// end of a frame, which costs microseconds if the memory behind was never touched.
 pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let (x, a_tail) = a.as_chunks::<8>();
     let (y, b_tail) = b.as_chunks::<8>();
@@ -144,13 +145,13 @@ pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
             return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
         }
     }
-    // The rest of both: the shorter one has less than a chunk left.
+    // The rest of both: the shorter one has less than one chunk left.
     let shared = x.len().min(y.len()) * 8;
     let (a, b) = if x.len() == y.len() { (a_tail, b_tail) } else { (&a[shared..], &b[shared..]) };
     a.iter().cmp(b)
 }
 
-/// What follows the prefix; `None` if the key does not start with it.
+/// The rest behind the prefix; `None` if the key does not start with it.
 pub fn strip_prefix<'k>(key: &'k [u8], prefix: &[u8]) -> Option<&'k [u8]> {
     let (head, rest) = key.split_at_checked(prefix.len())?;
     (compare(head, prefix) == Ordering::Equal).then_some(rest)
@@ -221,7 +222,7 @@ impl LeafCell<'_> {
 pub struct InnerCell {
     /// The child.
     pub child: PageNo,
-    /// Set if snapshots at or above this timestamp see no row in the child, or below it (E6).
+    /// Set if snapshots at or above this timestamp see no row in or below the child (E6).
     pub dead_since: Option<Lsn>,
 }
 
@@ -300,7 +301,7 @@ impl<'a> Node<'a> {
     pub fn dead_count(&self) -> usize {
         u16_at(self.bytes, 6)
     }
-    /// True if the parent's slot of this node says "dead since".
+    /// True if the parent's slot of this node has a "dead since".
     pub fn is_marked_dead(&self) -> bool {
         self.bytes[2] & FLAG_DEAD != 0
     }
@@ -313,7 +314,7 @@ impl<'a> Node<'a> {
         let at = self.bytes.len() - u16_at(self.bytes, 14);
         (self.bytes[2] & FLAG_NO_HIGH == 0).then(|| &self.bytes[at..])
     }
-    /// What every key of the node starts with.
+    /// The common prefix of all keys of the node.
     pub fn prefix(&self) -> &'a [u8] {
         self.prefix
     }
@@ -328,7 +329,7 @@ impl<'a> Node<'a> {
             && self.high().is_none_or(|high| compare(key, high).is_le())
     }
 
-    /// Bytes that an insert can use, slot included.
+    /// Bytes available for an insert, slot included.
     pub fn free_bytes(&self) -> usize {
         let slots_end = HEADER_BYTES + SLOT_BYTES * self.count();
         (self.cells_start - slots_end + u16_at(self.bytes, 10)).min(self.bytes.len())
@@ -366,12 +367,12 @@ impl<'a> Node<'a> {
         self.slot(i).2
     }
 
-    /// What follows the prefix in the key of a slot; empty if the cell is damaged.
+    /// The key of a slot without the prefix; empty if the cell is damaged.
     pub fn suffix(&self, i: usize) -> &'a [u8] {
         self.cell_parts(i).map_or(&[], |(_, suffix, _)| suffix)
     }
 
-    /// A cell cut in what comes before its key suffix, the suffix, and the rest; `None` if it is
+    /// A cell split into the part before its key suffix, the suffix, and the rest; `None` if it is
     /// damaged.
     pub(crate) fn cell_parts(&self, i: usize) -> Option<(&'a [u8], &'a [u8], &'a [u8])> {
         let cell = self.cell(i);
@@ -408,9 +409,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// First slot whose key is at or above `key`, and whether it is equal. Halving misses the cache
-    /// at each step, so the first look is a guess and the next ones lie near the one before, twice
-    /// as far away each time.
+    /// First slot whose key is at or above `key`, and whether it is equal. Binary search misses the
+    /// cache at each step, so the first look is a guess and the next ones lie near the previous
+    /// one, at doubling distances.
     pub fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
         let Some(suffix) = strip_prefix(key, self.prefix) else {
             return (if compare(self.prefix, key).is_lt() { self.count() } else { 0 }, false);
@@ -431,7 +432,7 @@ impl<'a> Node<'a> {
         (from, false)
     }
 
-    /// The slot where `head` would be if heads were spread evenly, as those of numbers are.
+    /// The slot of `head` if heads were spread evenly, as those of numbers are.
     fn guess(&self, head: u32) -> usize {
         let count = self.slots.len();
         let (first, last) = self.heads_between();
@@ -442,8 +443,8 @@ impl<'a> Node<'a> {
         (above * count as u64 / u64::from(last - first)).min(count as u64 - 1) as usize
     }
 
-    /// Heads between which those of the slots lie. Those of the fences, which a reader has at hand
-    /// with the header; the last slot's, at the right edge, is one more miss of the cache.
+    /// Bounds of the heads of the slots. Those of the fences are at hand with the header; the last
+    /// slot's head, at the right edge, costs one more cache miss.
     fn heads_between(&self) -> (u32, u32) {
         let head = |fence: &[u8]| head_of(fence.get(self.prefix.len()..).unwrap_or(&[]));
         match self.high() {
@@ -452,7 +453,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// As `lower_bound`, tried first behind the last slot (for ascending inserts).
+    /// As `lower_bound`, after a first try behind the last slot (for ascending inserts).
     pub fn lower_bound_append(&self, key: &[u8]) -> (usize, bool) {
         match self.count().checked_sub(1) {
             Some(last) if self.cmp_key(last, key) == Ordering::Less => (last + 1, false),
@@ -476,7 +477,7 @@ impl<'a> Node<'a> {
         Ok(self.leaf_row(i)?.1)
     }
 
-    /// What follows the prefix in the key of a leaf's slot, and its cell. # Errors: `BadEncoding`.
+    /// The key of a leaf's slot without the prefix, and its cell. # Errors: `BadEncoding`.
     #[inline]
     pub fn leaf_row(&self, i: usize) -> Result<(&'a [u8], LeafCell<'a>)> {
         let cell = self.cell(i);
@@ -513,7 +514,7 @@ impl<'a> Node<'a> {
         Ok(InnerCell { child: PageNo(child), dead_since })
     }
 
-    /// Slots and cells of a range, if stored with a prefix of this length.
+    /// Bytes of slots and cells of a range when stored with a prefix of this length.
     pub fn packed_bytes(&self, range: std::ops::Range<usize>, prefix_len: usize) -> usize {
         let cells: usize = range.clone().map(|i| self.cell_len(i)).sum();
         let stored = cells + range.len() * (SLOT_BYTES + self.prefix.len());

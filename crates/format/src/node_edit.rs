@@ -1,4 +1,4 @@
-//! Changing tree nodes: the second half of `node`, which has the layout and the rules.
+//! Changes of tree nodes: the second half of `node`, which has the layout and the rules.
 
 use crate::node::{
     FLAG_DEAD, FLAG_NO_HIGH, HEADER_BYTES, InnerCell, KIND_INNER, KIND_LEAF, LEVELS_MAX, LeafCell,
@@ -73,7 +73,7 @@ impl<'a> NodeMut<'a> {
         }
     }
 
-    /// Finds place for a cell beside `slots` slots; `None` if it does not fit.
+    /// Finds space for a cell next to `slots` slots; `None` if it does not fit.
     fn take_cell(&mut self, slots: usize, len: usize) -> Option<usize> {
         let slots_end = HEADER_BYTES + SLOT_BYTES * slots;
         if u16_at(self.bytes, 8) < slots_end + len {
@@ -81,7 +81,7 @@ impl<'a> NodeMut<'a> {
                 return None;
             }
             self.defragment();
-            // Damaged counts: the holes were not there.
+            // The counts are damaged: there were no holes.
             if u16_at(self.bytes, 8) < slots_end + len {
                 return None;
             }
@@ -91,7 +91,7 @@ impl<'a> NodeMut<'a> {
         Some(at)
     }
 
-    /// Moves the cells together, so that the holes become free bytes.
+    /// Moves the cells together, so that holes become free bytes.
     fn defragment(&mut self) {
         let old = Scratch::copy_of(self.bytes);
         let Ok(node) = Node::parse(&old) else { return };
@@ -154,7 +154,7 @@ impl<'a> NodeMut<'a> {
             put_u16(self.bytes, 10, holes.min(self.bytes.len()));
             old_at
         } else {
-            // An empty cell survives defragmenting; the new place is found without it.
+            // An empty cell survives defragmenting; the new space is found without it.
             self.free_cell(old_at, old_len);
             self.set_slot(i, head, old_at, 0);
             match self.take_cell(count, len) {
@@ -176,7 +176,7 @@ impl<'a> NodeMut<'a> {
         self.node().cell(i).first().copied().unwrap_or(0)
     }
 
-    /// Inserts a leaf cell at slot `i`, where `lower_bound` put the key. False if it does not fit.
+    /// Inserts a leaf cell at slot `i`, found by `lower_bound`. False if it does not fit.
     pub fn insert_leaf(&mut self, i: usize, key: &[u8], cell: &LeafCell<'_>) -> bool {
         let done =
             self.insert_cell(i, key, |n| cell.cell_bytes(n), |out, suffix| cell.write(out, suffix));
@@ -229,12 +229,12 @@ impl<'a> NodeMut<'a> {
         put_u16(self.bytes, 4, count - 1);
     }
 
-    /// Sets whether the parent's slot of this node says "dead since".
+    /// Sets whether the parent's slot of this node has a "dead since".
     pub fn mark_dead(&mut self, dead: bool) {
         self.bytes[2] = (self.bytes[2] & !FLAG_DEAD) | if dead { FLAG_DEAD } else { 0 };
     }
 
-    /// Appends a slot and place for its cell of `len` bytes behind all others. `None` if it does
+    /// Appends a slot, and space for its cell of `len` bytes, behind all others. `None` if it does
     /// not fit.
     #[inline]
     fn push_slot(&mut self, head: u32, len: usize) -> Option<&mut [u8]> {
@@ -245,10 +245,10 @@ impl<'a> NodeMut<'a> {
         Some(&mut self.bytes[at..at + len])
     }
 
-    /// Appends a leaf cell whose key is above all keys here: what `insert_leaf` behind the last
-    /// slot does. False if it does not fit.
+    /// Appends a leaf cell whose key is above all keys here, with the effect of `insert_leaf`
+    /// behind the last slot. False if it does not fit.
     pub fn push_leaf(&mut self, key: &[u8], cell: &LeafCell<'_>) -> bool {
-        // Not by way of `node`, which reads the whole header: this is done for each row of a load.
+        // Not through `node`, which reads the whole header: this runs for each row of a load.
         let cells_end = self.bytes.len() - u16_at(self.bytes, 12) - u16_at(self.bytes, 14);
         let prefix = &self.bytes[cells_end..cells_end + u16_at(self.bytes, 16)];
         let Some(suffix) = strip_prefix(key, prefix) else { return false };
@@ -264,7 +264,7 @@ impl<'a> NodeMut<'a> {
     /// keys here. # Errors: `BadEncoding` if they do not fit.
     pub fn append_from(&mut self, from: &Node<'_>, range: std::ops::Range<usize>) -> Result<()> {
         if range.is_empty() {
-            // Whatever the prefixes are.
+            // Done, whatever the prefixes.
             return Ok(());
         }
         let node = self.node();
@@ -294,7 +294,7 @@ impl<'a> NodeMut<'a> {
                 whole.extend_from_slice(suffix);
                 head_of(&whole)
             };
-            // The suffix and what follows it lie side by side.
+            // The suffix and the bytes behind it are adjacent.
             let rest = &from.cell(i)[start.len() + cut..];
             let len = start.len() + lead.len() + rest.len();
             let Some(out) = self.push_slot(head, len) else {
@@ -323,9 +323,9 @@ impl<'a> NodeMut<'a> {
         self.rebuild(&old, node.low(), high, 0, |to| to.append_from(&node, 0..keep))
     }
 
-    /// Gives a node that keeps all cells a high fence that is not shorter than the one it has and
-    /// leaves its prefix as it is: the cells move down by the difference, nothing is written anew.
-    /// False, and nothing is done, if that is not so.
+    /// Gives a node that keeps all cells a high fence that is not shorter than the present one and
+    /// leaves its prefix unchanged: the cells move down by the difference, and nothing is
+    /// rewritten. False, and nothing is done, if that does not apply.
     fn raise_fence(&mut self, high: &[u8]) -> bool {
         let node = self.node();
         let (count, len) = (node.count(), self.bytes.len());
@@ -361,8 +361,8 @@ impl<'a> NodeMut<'a> {
         self.rebuild(&old, low, high, 0, |to| to.append_from(&node, 0..node.count()))
     }
 
-    /// Gives a node at the right edge a prefix of this length of its low fence, which all its keys
-    /// must share. # Errors: `BadEncoding`, node unchanged.
+    /// Sets the prefix of a node at the right edge to this length of its low fence, which all its
+    /// keys must share. # Errors: `BadEncoding`, node unchanged.
     pub fn set_prefix(&mut self, len: usize) -> Result<()> {
         let node = Node::parse(self.bytes)?;
         if node.high().is_some() || len > node.low().len() {
@@ -377,8 +377,8 @@ impl<'a> NodeMut<'a> {
         self.rebuild(&old, node.low(), None, len, |to| to.append_from(&node, 0..node.count()))
     }
 
-    /// Writes the node anew from an edited list of its leaf cells: `edit` gives the cell to keep,
-    /// or `None` to drop it. # Errors: `BadEncoding`, node unchanged.
+    /// Rewrites the node from an edited list of its leaf cells: `edit` returns the cell to keep, or
+    /// `None` to drop it. # Errors: `BadEncoding`, node unchanged.
     pub fn compact<'c>(
         &mut self,
         old: &'c [u8],
@@ -427,7 +427,8 @@ impl<'a> NodeMut<'a> {
         done
     }
 
-    /// The node's bytes without its free bytes: slots part and cells part, moved together first.
+    /// The node's bytes without free bytes: the slots and the cells, which are moved together
+    /// first.
     pub fn image(&mut self) -> (&[u8], &[u8]) {
         if u16_at(self.bytes, 10) > 0 {
             self.defragment();
@@ -436,7 +437,7 @@ impl<'a> NodeMut<'a> {
         (&self.bytes[..slots_end], &self.bytes[u16_at(self.bytes, 8)..])
     }
 
-    /// Makes the node that `image` gave. # Errors: `BadEncoding` if it is none.
+    /// Restores the node from `image`. # Errors: `BadEncoding` if it is invalid.
     pub fn from_image(bytes: &'a mut [u8], image: &[u8]) -> Result<NodeMut<'a>> {
         let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(image, 4);
         let (Some(slots), Some(cells)) = (image.get(..slots_end), image.get(slots_end..)) else {

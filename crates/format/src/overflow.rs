@@ -12,11 +12,11 @@
 //! 32  data
 //! ```
 //!
-//! A row record lists the chains that changed hands with it: edits of 25 bytes, a tag (1: the new
-//! row took the chain over; 2: the row before gave it up) and the reference.
+//! A row record lists the chains that it adopts or supersedes: edits of 25 bytes, each a tag (1:
+//! the new row adopts the chain; 2: the new row no longer names it) and the reference.
 //!
 //! Owner and position are repeated in every page, so that a stale reference or a misdirected page
-//! is noticed instead of read.
+//! is detected instead of read.
 
 use crate::Reader;
 use evenkeel_base::{Code, Error, PageNo, Result, Stamp, TxnId, UndoNo};
@@ -28,7 +28,7 @@ pub const OVERFLOW_HEADER_BYTES: usize = 32;
 /// Bytes of an encoded reference.
 pub const OVERFLOW_REF_BYTES: usize = 24;
 
-/// Where a long value is.
+/// The place of a long value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverflowRef {
     /// First page of the chain.
@@ -58,12 +58,12 @@ impl OverflowRef {
     }
 }
 
-/// What a row record does to a chain.
+/// The effect of a row record on a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainEdit {
     /// The new row is the first to name the chain.
     Adopted(OverflowRef),
-    /// The row before named the chain, the new one does not.
+    /// The row before named the chain, and the new one does not.
     Superseded(OverflowRef),
 }
 
@@ -100,7 +100,7 @@ pub fn edits(bytes: &[u8]) -> Result<Vec<ChainEdit>> {
 pub struct OverflowPage<'a> {
     /// The next page; `None` in the last one.
     pub next: Option<PageNo>,
-    /// Who wrote the chain.
+    /// The operation that wrote the chain.
     pub owner: Stamp,
     /// Position in the chain, from 0.
     pub position: u32,

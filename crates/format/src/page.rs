@@ -7,8 +7,8 @@
 //!  4 version u8, 5 kind u8      16 page_lsn u64     28 incarnation u32   40 payload
 //!  6 reserved u16
 //! ```
-//! The checksum is that of the database id and bytes 4.. of the page: page number, incarnation and
-//! LSN lie under it, and the page number is compared with the one asked for. So bit rot, torn and
+//! The checksum covers the database id and bytes 4.. of the page, and so page number, incarnation
+//! and LSN; the page number is also compared with the requested one. So bit rot, torn and
 //! misdirected writes and pages of another database are all detected.
 
 use evenkeel_base::{Code, DatabaseId, Error, Lsn, PageNo, Result, TreeId};
@@ -20,7 +20,7 @@ pub const PAGE_VERSION: u8 = 1;
 /// Page sizes that can be chosen at creation.
 pub const PAGE_SIZES: [usize; 3] = [4096, 8192, 16384];
 
-/// What a page holds.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -41,7 +41,7 @@ impl PageKind {
     }
 }
 
-/// The header's fields, checksum apart.
+/// The fields of the header, without the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageHeader {
     /// What the page holds.
@@ -52,7 +52,7 @@ pub struct PageHeader {
     pub lsn: Lsn,
     /// The tree that owns it (zero: the space itself).
     pub tree: TreeId,
-    /// Which use of its extent it belongs to: grows each time the extent is given out.
+    /// The use of its extent to which it belongs: grows each time the extent is allocated.
     pub incarnation: u32,
 }
 
@@ -103,22 +103,22 @@ pub fn incarnation(page: &[u8]) -> u32 {
     u32_at(page, 28)
 }
 
-/// The kind in the header, if it is one.
+/// The kind in the header, if it is valid.
 pub fn kind(page: &[u8]) -> Option<PageKind> {
     PageKind::from_u8(page.get(5).copied().unwrap_or(0))
 }
 
-/// Puts the checksum: the last step before the image is written.
+/// Sets the checksum: the last step before the image is written.
 pub fn seal(page: &mut [u8], database: DatabaseId) {
     let crc = database.crc32c(&page[4..]);
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Bytes from storage, not to be trusted.
+/// Unverified bytes from storage.
 #[derive(Clone, Copy)]
 pub struct RawPage<'a>(pub &'a [u8]);
 
-/// A page whose checksum and identity are right.
+/// A page with verified checksum and identity.
 #[derive(Clone, Copy)]
 pub struct VerifiedPage<'a> {
     bytes: &'a [u8],
@@ -126,7 +126,7 @@ pub struct VerifiedPage<'a> {
 }
 
 impl<'a> RawPage<'a> {
-    /// True if every byte is zero: never written, or its blocks were given back.
+    /// True if every byte is zero: the page was never written, or its blocks were freed.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|b| *b == 0)
     }
@@ -176,7 +176,7 @@ impl<'a> VerifiedPage<'a> {
     pub fn header(&self) -> &PageHeader {
         &self.header
     }
-    /// The owner's bytes.
+    /// The bytes of the owner.
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_BYTES..]
     }

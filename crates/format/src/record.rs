@@ -1,7 +1,7 @@
 //! Log records: kinds and bodies. The log frames them (`wal`); a body is one of the layouts here.
 //!
-//! A row operation is one record (architecture 4.4): its physical half changes one cell of one leaf
-//! (page redo), its logical half serves undo after a crash and rebuilding the memtable.
+//! A row operation is one record: its physical part changes one cell of one leaf (page redo); its
+//! logical part serves undo after a crash and rebuilding the memtable.
 //!
 //! ```text
 //! leaf change (ROW, REVERT): page varint, tree varint, flags u8, stamp (txn varint,
@@ -24,11 +24,11 @@ use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
 use std::ops::Range;
 
-/// Bytes compared at once: of a row that was changed most stays as it was.
+/// Bytes compared at once: most of a changed row stays the same.
 const WORD: usize = 16;
 
-/// A row before that shares fewer bytes with the new one is written whole: to say how many takes as
-/// many.
+/// If the row before shares fewer bytes with the new one it is written whole: the lengths would
+/// take as many bytes.
 const SHARED_BYTES_MIN: usize = 16;
 
 /// Kind of a record.
@@ -39,13 +39,13 @@ pub enum RecordKind {
     Page = 1,
     /// A row operation.
     Row = 2,
-    /// Compensation: a row operation was reverted.
+    /// Compensation: a row operation was undone.
     Revert = 3,
     /// A transaction committed; its LSN is the commit timestamp.
     Commit = 4,
-    /// A transaction aborted; its rows are reverted afterwards.
+    /// A transaction aborted; its rows are rolled back afterwards.
     Abort = 5,
-    /// An aborted transaction is fully reverted.
+    /// An aborted transaction is fully rolled back.
     End = 6,
     /// A transaction is prepared.
     Prepare = 7,
@@ -75,19 +75,20 @@ pub mod cell_flags {
     pub const STAMPED: u8 = 2;
     /// The row's bytes refer to overflow pages.
     pub const OVERFLOW: u8 = 4;
-    /// With a stamp: there was no cell before. The operation wrote an entry into each index.
+    /// With a stamp: there was no cell before, and the operation wrote an entry into each index.
     pub const FIRST: u8 = 8;
     /// Only in a leaf change: remove the cell.
     pub const REMOVE: u8 = 0x80;
     /// Only in `before_flags`: there was a cell.
     pub const PRESENT: u8 = 0x40;
-    /// Only in `before_flags` of a ROW record: overflow chains changed hands.
+    /// Only in `before_flags` of a ROW record: the record adopts or supersedes overflow chains.
     pub const CHAINS: u8 = 0x20;
-    /// Only in `before_flags` of a ROW record: what the old row shares with the new is not said.
+    /// Only in `before_flags` of a ROW record: the bytes that the old row shares with the new one
+    /// are left out.
     pub const SHARED: u8 = 0x10;
 }
 
-/// The physical half of a ROW or REVERT record: the new content of one leaf cell.
+/// The physical part of a ROW or REVERT record: the new content of one leaf cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafChange<'a> {
     /// The leaf.
@@ -102,7 +103,7 @@ pub struct LeafChange<'a> {
     pub key: &'a [u8],
     /// Row bytes (empty with `REMOVE`).
     pub row: &'a [u8],
-    /// The logical half, undecoded.
+    /// The logical part, undecoded.
     pub logical: &'a [u8],
 }
 
@@ -148,7 +149,7 @@ impl<'a> LeafChange<'a> {
     }
 }
 
-/// What a row operation did.
+/// The kind of a row operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RowKind {
@@ -173,11 +174,11 @@ pub struct Before<'a> {
 
 /// Operations of an index entry.
 pub mod entry_op {
-    /// The (key, pk) exists from here on; replaces an equal key with other stored bytes.
+    /// The (key, pk) exists from here on; replaces an entry with equal key and other stored bytes.
     pub const INS: u8 = 1;
-    /// The (key, pk) is gone from here on.
+    /// The (key, pk) does not exist from here on.
     pub const DEL: u8 = 2;
-    /// With INS: it made a (key, pk) live that was not (D4).
+    /// With INS: the (key, pk) was not live before (D4).
     pub const FRESH: u8 = 4;
 }
 
@@ -190,7 +191,7 @@ pub struct Entry<'a> {
     pub op: u8,
     /// Memcomparable column bytes.
     pub key: &'a [u8],
-    /// Stored bytes that the key alone cannot give back.
+    /// Stored bytes that the key alone does not give back.
     pub value: &'a [u8],
 }
 
@@ -274,18 +275,18 @@ pub struct RowLogical<'a> {
     pub table: TableId,
     /// The memtable generation the entries went to (B3).
     pub generation: Generation,
-    /// What it did.
+    /// The kind of the operation.
     pub kind: RowKind,
     /// The cell it replaced, if there was one.
     pub before: Option<Before<'a>>,
-    /// Overflow chains that the new row took over and the old one gave up (`overflow::edits`).
+    /// Overflow chains that the new row adopts or supersedes (`overflow::edits`).
     pub chains: &'a [u8],
     /// Its index entries.
     pub entries: Vec<Entry<'a>>,
 }
 
 impl<'a> RowLogical<'a> {
-    /// Appends the encoded half of the record of a change to `row`.
+    /// Appends the encoded part for the record of a change to `row`.
     pub fn encode(&self, row: &[u8], out: &mut Vec<u8>) {
         let mut entries = EntryList::default();
         self.entries.iter().for_each(|entry| entries.push(*entry));
@@ -321,7 +322,7 @@ impl<'a> RowLogical<'a> {
         entries.encode(out);
     }
 
-    /// Generation, and whether there are chains: without a look at the rest.
+    /// Generation, and whether there are chains, without decoding the rest.
     /// # Errors: `BadEncoding`.
     pub fn head(logical: &[u8]) -> Result<(Generation, bool)> {
         let mut r = Reader::new(logical, "row record");
@@ -331,7 +332,7 @@ impl<'a> RowLogical<'a> {
         Ok((generation, r.u8()? & cell_flags::CHAINS != 0))
     }
 
-    /// Decodes the logical half of a change; `old` is memory for the row before.
+    /// Decodes the logical part of a change; `old` is memory for the row before.
     /// # Errors: `BadEncoding`.
     pub fn decode(change: &LeafChange<'a>, old: &'a mut Vec<u8>) -> Result<RowLogical<'a>> {
         let mut r = Reader::new(change.logical, "row record");
@@ -370,8 +371,8 @@ impl<'a> RowLogical<'a> {
     }
 }
 
-/// What a row shares with the one that replaces it, at the begin and at the end, where it is worth
-/// saying.
+/// The lengths that a row shares with the one that replaces it, at its beginning and at its end, if
+/// sharing is worth it.
 fn shared(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
     let begin = common_prefix(old, new);
     let end = common_suffix(&old[begin..], &new[begin..]);
@@ -399,12 +400,12 @@ fn row_before(r: &mut Reader<'_>, new: &[u8], old: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Appends the logical half of a REVERT record: the operation it reverts.
+/// Appends the logical part of a REVERT record: the operation that it undoes.
 pub fn encode_revert(out: &mut Vec<u8>, reverted: Stamp) {
     put_stamp(out, reverted);
 }
 
-/// The operation a REVERT record reverts. # Errors: `BadEncoding`.
+/// The operation that a REVERT record undoes. # Errors: `BadEncoding`.
 pub fn decode_revert(logical: &[u8]) -> Result<Stamp> {
     let mut r = Reader::new(logical, "revert record");
     let reverted = stamp(&mut r)?;
@@ -526,7 +527,7 @@ mod tests {
                 let cut = change_to(new, &half[..cut]);
                 assert!(RowLogical::decode(&cut, &mut Vec::new()).is_err());
             }
-            // Of another row than it was written for.
+            // A row for which it was not written.
             if old.len() > 3 {
                 let other = change_to(&new[..15], &half);
                 assert!(RowLogical::decode(&other, &mut Vec::new()).is_err());

@@ -1,4 +1,4 @@
-//! Rows: one codec that knows column types, so that tools and other formats can read them.
+//! Rows: one codec based on column types, so that tools and other formats can read them.
 //!
 //! ```text
 //! flags u8      bits 0-1: width of the ends (0: 1 byte, 1: 2, 2: 4);
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A row holds the columns of its format that its clustered key does not give back. A column added
-//! later is absent from it and reads as that column's default; a dropped one is skipped.
+//! later is absent and reads as that column's default; a dropped one is skipped.
 
 use crate::types::{ColumnType, ValueRef};
 use crate::{Reader, put_varint};
@@ -21,7 +21,7 @@ use evenkeel_base::{Code, Error, Result};
 const WIDTH_MASK: u8 = 3;
 const HAS_REFERENCES: u8 = 4;
 const REFERENCE: u32 = 1 << 31;
-/// Values of a row together at most: above what the largest page takes. A longer row is refused
+/// The values of a row together, at most: more than the largest page takes. A longer row is refused
 /// before its values are copied.
 const VALUES_BYTES_MAX: u64 = 1 << 20;
 
@@ -32,11 +32,11 @@ pub struct RowColumn {
     pub id: u16,
     /// Its type.
     pub ty: ColumnType,
-    /// May it be NULL.
+    /// True if it may be NULL.
     pub nullable: bool,
 }
 
-/// What a row holds for a column.
+/// The content of a row for a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field<'a> {
     /// The value itself.
@@ -45,19 +45,19 @@ pub enum Field<'a> {
     Reference(&'a [u8]),
 }
 
-/// A `Field` by reference. Values are looked at where they lie: moving one about copies it piece by
-/// piece, and reading it back then waits for those stores, which costs more than encoding it.
+/// A `Field` by reference. Values are read in place: moving one copies it piece by piece, and
+/// reading it back then waits for those stores, which costs more than encoding it.
 enum FieldRef<'a> {
     Value(&'a ValueRef<'a>),
     Reference(&'a [u8]),
 }
 
-/// What a row is encoded from: `with` shows the i-th field.
+/// The source of an encoded row: `with` passes the i-th field.
 trait Fields {
     fn with<R>(&self, i: usize, look: impl FnOnce(FieldRef<'_>) -> R) -> R;
 }
 
-/// Fields that are made when asked for.
+/// Fields that are made on demand.
 struct Made<F>(F);
 
 impl<'v, F: Fn(usize) -> Field<'v>> Fields for Made<F> {
@@ -91,33 +91,33 @@ struct Slot {
     null_bit: Option<u16>,
 }
 
-/// Where every row of a format holds a column of fixed length.
+/// The place of a column of fixed length, common to all rows of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedPlace {
-    /// From the first byte of the row.
+    /// Offset from the beginning of the row.
     pub at: usize,
     /// Length.
     pub len: usize,
-    /// The byte and the bit of it that say NULL.
+    /// The byte, and the bit in it, that mean NULL.
     pub null: Option<(usize, u8)>,
 }
 
-/// Where every row of a format holds a column of variable length.
+/// The place of a column of variable length, common to all rows of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VariablePlace {
-    /// Where the ends begin, from the first byte of the row.
+    /// Offset of the ends from the beginning of the row.
     ends_at: usize,
-    /// How many there are.
+    /// The number of ends.
     count: usize,
-    /// Which of them is the column's.
+    /// The column's number among them.
     ordinal: usize,
-    /// The byte and the bit of it that say NULL.
+    /// The byte, and the bit in it, that mean NULL.
     pub null: Option<(usize, u8)>,
 }
 
 impl VariablePlace {
-    /// The bytes of the column in a row of the format; `None` where they are not in the row: others
-    /// are in overflow pages, or the row is damaged.
+    /// The bytes of the column in a row of the format; `None` if the row does not hold them: some
+    /// values are in overflow pages, or the row is damaged.
     #[inline]
     pub fn bytes<'r>(&self, row: &'r [u8]) -> Option<&'r [u8]> {
         let width = match row.first()? & (WIDTH_MASK | HAS_REFERENCES) {
@@ -222,13 +222,13 @@ impl RowLayout {
     /// Appends a row; `field(i)` gives the value of the i-th column of the format.
     ///
     /// # Errors
-    /// `ValueType`, `ValueRange`, `NullNotAllowed`, `RowTooLong` if it is longer than any page:
-    /// `out` is as before then.
+    /// `ValueType`, `ValueRange`, `NullNotAllowed`, `RowTooLong` if it is longer than any page;
+    /// then `out` is unchanged.
     pub fn encode<'v>(&self, field: impl Fn(usize) -> Field<'v>, out: &mut Vec<u8>) -> Result<()> {
         self.encode_fields(&Made(field), out)
     }
 
-    /// The same of values that are at hand, none of them in overflow pages.
+    /// As `encode`, for values at hand, none of them in overflow pages.
     ///
     /// # Errors
     /// As `encode`.
@@ -250,7 +250,7 @@ impl RowLayout {
         done
     }
 
-    /// Bytes of the shortest row: that of no or NULL values where they have no fixed length.
+    /// Bytes of the shortest row: with empty or NULL values for all types of variable length.
     pub fn row_bytes_min(&self) -> usize {
         self.bitmap_at() + self.bitmap_len + self.fixed_len + self.variable_count
     }
@@ -354,7 +354,7 @@ impl RowLayout {
 #[inline]
 fn put_fixed(ty: ColumnType, value: &ValueRef<'_>, out: &mut [u8]) -> Result<()> {
     if let Some(number) = ty.to_number(value) {
-        // The plain case, without arithmetic in 128 bits.
+        // The common case, without 128-bit arithmetic.
         match out.len() {
             8 => out.copy_from_slice(&number.to_le_bytes()),
             4 => out.copy_from_slice(&(number as i32).to_le_bytes()),
@@ -369,10 +369,10 @@ fn put_fixed(ty: ColumnType, value: &ValueRef<'_>, out: &mut [u8]) -> Result<()>
     Ok(())
 }
 
-/// A value of a scalar type as a row holds it.
+/// A value of a scalar type in the form of a row.
 #[inline]
 pub fn scalar(ty: ColumnType, bytes: &[u8]) -> ValueRef<'static> {
-    // The usual types, without arithmetic in 128 bits.
+    // The common types, without 128-bit arithmetic.
     match (ty, bytes) {
         (ColumnType::Int32, &[a, b, c, d]) => {
             ValueRef::Int(i64::from(i32::from_le_bytes([a, b, c, d])))
@@ -388,11 +388,11 @@ pub fn scalar(ty: ColumnType, bytes: &[u8]) -> ValueRef<'static> {
     }
 }
 
-/// The row format that `row` was written in. # Errors: `BadEncoding`.
+/// The format in which `row` was written. # Errors: `BadEncoding`.
 #[inline]
 pub fn row_version(row: &[u8]) -> Result<u16> {
     match row {
-        // As nearly all are.
+        // Nearly all rows.
         [_, version, ..] if *version < 0x80 => Ok(u16::from(*version)),
         _ => long_row_version(row),
     }
@@ -411,7 +411,7 @@ pub fn has_references(row: &[u8]) -> bool {
     row.first().is_some_and(|flags| flags & HAS_REFERENCES != 0)
 }
 
-/// Gives out single columns of a row without decoding the others.
+/// Decodes single columns of a row without the others.
 #[derive(Clone, Copy, Debug)]
 pub struct RowReader<'l, 'r> {
     layout: &'l RowLayout,

@@ -1,7 +1,7 @@
-//! The log record of several inserts into one leaf (ROWS): what one transaction put there in one
-//! go, by ascending key, where no cell was. It says what as many ROW records would: the operations
-//! have consecutive numbers, each its own stamp, key, row and index entries; what is the same in
-//! all of them, and what a key shares with the one before it, is written once.
+//! The log record of several inserts into one leaf (ROWS): rows that one transaction inserts
+//! together, by ascending key, where no cell was. It has the content of as many ROW records: the
+//! operations have consecutive numbers, and each has its own stamp, key, row and index entries.
+//! Fields common to all, and bytes that a key shares with the one before it, are written once.
 //!
 //! ```text
 //! ROWS:  page varint, tree varint, stamp of the first operation (txn varint, undo_no varint),
@@ -11,19 +11,19 @@
 //!        the key of each entry bytes
 //! ```
 //!
-//! Each is an insert (`RowKind::Insert`) with nothing before it, STAMPED and no other flag; its
-//! entries have no value.
+//! Each is an insert (`RowKind::Insert`) without a version before it, STAMPED and with no other
+//! flag; its entries have no value.
 
 use crate::record::{Entry, LeafChange, RecordKind, RowKind, RowLogical, cell_flags};
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
 
-/// Bytes of a ROWS record beside its rows and its list of entries, at most.
+/// Bytes of a ROWS record without its rows and its list of entries, at most.
 pub const ROWS_HEAD_BYTES: usize = 64;
-/// Bytes of a row in it beside key, row and keys of entries, at most.
+/// Bytes of a row in it without key, row and keys of entries, at most.
 pub const ROWS_ROW_BYTES: usize = 16;
 
-/// Where the rows of a record went.
+/// The place of the rows of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsPlace {
     /// The leaf.
@@ -32,7 +32,7 @@ pub struct RowsPlace {
     pub tree: TreeId,
 }
 
-/// What the rows of a record have in common.
+/// The common fields of the rows of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsHead<'a> {
     /// Stamp of the first operation.
@@ -69,10 +69,10 @@ pub fn put_row(out: &mut Vec<u8>, before: &[u8], key: &[u8], row: &[u8], tail: &
     out.extend_from_slice(tail);
 }
 
-/// Calls `f` with each operation of a ROW or ROWS record, in order; of other kinds there is none.
+/// Calls `f` with each operation of a ROW or ROWS record, in order; other kinds have none.
 ///
 /// # Errors
-/// `BadEncoding`; what `f` returns.
+/// `BadEncoding`; those of `f`.
 pub fn each_row(
     kind: RecordKind,
     body: &[u8],

@@ -59,12 +59,12 @@ pub enum EnvelopeKind {
     Footer = 4,
 }
 
-/// Identity of an envelope: where it must be and what it must be.
+/// Identity of an envelope: its place and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvelopeId {
-    /// Whose it is.
+    /// Its database.
     pub database: DatabaseId,
-    /// What it holds.
+    /// Its content.
     pub kind: EnvelopeKind,
     /// Its file.
     pub file: u64,
@@ -76,12 +76,12 @@ pub struct EnvelopeId {
     pub number: u32,
 }
 
-/// What the head of an envelope says, not checked against its checksum.
+/// The fields of the head of an envelope, not verified by its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvelopeHead {
-    /// What it holds.
+    /// Its content.
     pub kind: EnvelopeKind,
-    /// Length of what follows.
+    /// Length of the stored bytes.
     pub stored_len: usize,
     /// Its index.
     pub index: IndexId,
@@ -92,7 +92,7 @@ pub struct EnvelopeHead {
 }
 
 impl EnvelopeHead {
-    /// Reads the head at the start of `bytes`; none if it is not one. Only [`open`] tells whether
+    /// Reads the head at the start of `bytes`; none if it is invalid. Only [`open`] verifies that
     /// the envelope is whole.
     pub fn decode(bytes: &[u8]) -> Option<EnvelopeHead> {
         use EnvelopeKind::{Data, Fences, Filter, Footer};
@@ -149,7 +149,7 @@ pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
             .with("file", format_args!("runs/{:08}.run", id.file))
             .with("offset", id.position);
         match id.kind {
-            // It is of all indexes in the file.
+            // The footer belongs to all indexes in the file.
             EnvelopeKind::Footer => error.with("why", why),
             EnvelopeKind::Data => {
                 error.with("index", id.index).with("block", id.number).with("why", why)

@@ -1,12 +1,12 @@
-//! Memory for a copy of a page, used again by the thread that had it: the allocator takes as long
-//! to find 16 KiB as it takes to fill them, and an edit of a full node needs that once or twice.
+//! Memory for a copy of a page, reused by its thread: the allocator takes as long to find 16 KiB as
+//! it takes to fill them, and an edit of a full node needs that once or twice.
 //!
 //! Invariant: a thread keeps no more than `KEPT` buffers of `KEPT_BYTES`.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// A page to edit, and the one that it is made from.
+/// A page to edit, and its source.
 const KEPT: usize = 2;
 /// The largest page.
 const KEPT_BYTES: usize = 64 << 10;
@@ -15,7 +15,7 @@ thread_local! {
     static KEPT_HERE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes that go back to the thread when they are dropped.
+/// Bytes that return to the thread when they are dropped.
 pub struct Scratch(Vec<u8>);
 
 impl Scratch {
@@ -47,7 +47,7 @@ impl Drop for Scratch {
         if bytes.capacity() > KEPT_BYTES {
             return;
         }
-        // At the end of a thread there may be nowhere to keep it.
+        // A thread that ends may have no place to keep it.
         let _ = KEPT_HERE.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT {

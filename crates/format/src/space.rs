@@ -39,7 +39,7 @@ pub mod op {
     pub const FORMAT: u8 = 0;
     /// Number of segments, in the first map page: u32.
     pub const SEGMENTS: u8 = 1;
-    /// Gives an extent out or takes it back, all its pages unused: slot u16, state u8, tree u32,
+    /// Allocates or frees an extent, with all its pages unused: slot u16, state u8, tree u32,
     /// incarnation u32.
     pub const EXTENT: u8 = 2;
     /// Marks a page of a tree's extent: slot u16, page u16, used u8.
@@ -51,13 +51,13 @@ pub mod op {
     pub const UNLOGGED: u8 = 5;
 }
 
-/// What an extent is for.
+/// The use of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExtentState {
-    /// Nobody's.
+    /// No owner.
     Free = 0,
-    /// One tree's.
+    /// Pages of one tree.
     Tree = 1,
     /// Single pages of many trees.
     Fragments = 2,
@@ -76,15 +76,15 @@ impl ExtentState {
 pub struct Descriptor {
     /// Its tree (`Tree` only).
     pub tree: TreeId,
-    /// Grows each time it is given out.
+    /// Grows each time the extent is allocated.
     pub incarnation: u32,
-    /// What it is for.
+    /// Its use.
     pub state: ExtentState,
     /// One bit per page in use (`Tree` only).
     pub used: [u64; 4],
 }
 
-/// Where things lie, for one page size.
+/// The places of all parts for one page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     page_size: usize,
@@ -223,7 +223,7 @@ impl Geometry {
     /// Applies a page op below 32 to a whole page (header included); the caller sets the LSN.
     ///
     /// # Errors
-    /// `BadEncoding`: unknown op, or one that does not fit the page. The page is then unchanged.
+    /// `BadEncoding`: an unknown op, or one that does not fit the page, which is then unchanged.
     pub fn apply(&self, op: u8, payload: &[u8], page_no: PageNo, page: &mut [u8]) -> Result<()> {
         let mut r = Reader::new(payload, "space op");
         if op == op::FORMAT {

@@ -54,12 +54,12 @@ const VERSIONS: [(&str, usize, u16); 5] = [
     ("catalog", 20, CATALOG_VERSION),
 ];
 
-/// What a slot says.
+/// The content of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Grows by one with each write.
     pub sequence: u64,
-    /// Drawn at creation; binds all files of a database together.
+    /// Random number drawn at creation; binds all files of a database together.
     pub database_id: DatabaseId,
     /// Page size in bytes.
     pub page_size: u32,
@@ -69,12 +69,12 @@ pub struct Superblock {
     pub clean: bool,
     /// First part of the newest checkpoint record.
     pub checkpoint: Lsn,
-    /// Where replay starts.
+    /// The position at which replay starts.
     pub redo: Lsn,
     /// Root page of the catalog tree.
     pub catalog_root: PageNo,
-    /// Where page redo starts: the log between `redo` and this is read for memtables and
-    /// transactions alone. A slot of before there was this has zero: `redo` then.
+    /// The position at which page redo starts: the log between `redo` and this is read only for
+    /// memtables and transactions. Older slots have zero, which means `redo`.
     pub page_redo: Lsn,
 }
 
@@ -104,7 +104,7 @@ impl Superblock {
     /// Decodes one slot; `None` if it is torn or was never written (the other slot then counts).
     ///
     /// # Errors
-    /// `NewerFormat` if the slot is whole but of a version this build does not know.
+    /// `NewerFormat` if the slot is whole but has a version unknown to this build.
     pub fn decode(slot: &[u8]) -> Result<Option<Superblock>> {
         if slot.len() != SLOT_BYTES || &slot[..8] != MAGIC {
             return Ok(None);
@@ -115,7 +115,7 @@ impl Superblock {
         }
         for (name, at, known) in VERSIONS {
             let found = u16::from_le_bytes([slot[at], slot[at + 1]]);
-            // All versions so far can be read.
+            // All versions so far are readable.
             if !(1..=known).contains(&found) {
                 return Err(Error::new(Code::NewerFormat)
                     .with("part", name)

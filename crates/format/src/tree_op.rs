@@ -1,4 +1,4 @@
-//! Page ops of the tree in PAGE records (`record::PageOp` with op >= 32): what they say. `tree`
+//! Page ops of the tree in PAGE records (`record::PageOp` with op >= 32): their encoding. `tree`
 //! applies them, with one function for forward processing and redo.
 //!
 //! ```text
@@ -20,7 +20,7 @@
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Lsn, PageNo, Result};
 
-/// Bit of a compaction item: the cell goes; without it its stamp goes.
+/// Bit of an item of op 38: the cell is removed; without it its stamp is dropped.
 pub const COMPACT_REMOVE: u16 = 0x8000;
 
 /// One op.
@@ -41,10 +41,10 @@ pub enum TreeOp<'a> {
         slot: usize,
         /// The child.
         child: PageNo,
-        /// Snapshots at or above see no row in it.
+        /// Snapshots at or above this see no row in it.
         dead_since: Option<Lsn>,
     },
-    /// A slot of an inner node goes; the child before it takes over its keys.
+    /// A slot of an inner node is removed; the child before it takes over its keys.
     RemoveChild {
         /// The slot.
         slot: usize,
@@ -65,7 +65,7 @@ pub enum TreeOp<'a> {
     },
     /// Stamps dropped and cells removed: u16 items (`COMPACT_REMOVE`), little-endian.
     Compact(&'a [u8]),
-    /// Whether the parent's slot of this node says "dead since".
+    /// Whether the parent's slot of this node has a "dead since".
     MarkDead(bool),
     /// An overflow page.
     Overflow(&'a [u8]),

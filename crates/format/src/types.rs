@@ -197,8 +197,8 @@ impl ColumnType {
         matches!(self, Int8 | Int16 | Int32 | Int64 | Decimal { .. } | Date | DateTime)
     }
 
-    /// The number of a value that a signed integer or time column holds as it is, if it fits: what
-    /// `to_bits` gives, for the common case.
+    /// The number of a value that a signed integer or time column stores unchanged, if it fits: the
+    /// result of `to_bits` in the common case.
     #[inline]
     pub(crate) fn to_number(self, value: &ValueRef<'_>) -> Option<i64> {
         use ColumnType::*;
@@ -339,7 +339,7 @@ impl ColumnType {
         }
     }
 
-    /// The same of bytes that are the value's own, which are not copied.
+    /// As `from_bytes`, for owned bytes, which are not copied.
     ///
     /// # Errors
     /// As `from_bytes`.

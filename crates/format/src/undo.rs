@@ -27,12 +27,12 @@ pub const FRAME_HEADER_LEN: usize = 24;
 /// Largest payload of a frame that a reader accepts.
 pub const FRAME_PAYLOAD_MAX: usize = 4 << 20;
 
-/// What reverts one row operation.
+/// The data that undoes one row operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndoRecord<'a> {
     /// Number of the operation inside its transaction.
     pub undo_no: UndoNo,
-    /// What the operation did.
+    /// The kind of the operation.
     pub kind: RowKind,
     /// The tree it changed.
     pub tree: TreeId,
@@ -114,8 +114,8 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<UndoRecord<'_>>> {
     })
 }
 
-/// Finds the record `wanted` in `bytes`, which holds records by growing undo_no; records before it
-/// are skipped by their length. `Ok(None)` if it is not there. # Errors: `BadEncoding`.
+/// Finds the record `wanted` in `bytes`, whose records have ascending undo_no; records before it
+/// are skipped by their length. `Ok(None)` if it does not exist. # Errors: `BadEncoding`.
 pub fn find_record(bytes: &[u8], wanted: UndoNo) -> Result<Option<UndoRecord<'_>>> {
     let mut r = Reader::new(bytes, "undo chunk");
     while !r.is_empty() {
@@ -164,10 +164,10 @@ pub fn check_segment_header(bytes: &[u8], segment: u64, database: DatabaseId) ->
     Ok(())
 }
 
-/// Where a frame lies and whose records it holds: its identity.
+/// The identity of a frame: its place and its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameId {
-    /// Whose undo it is.
+    /// The database of the undo.
     pub database: DatabaseId,
     /// Segment number.
     pub segment: u64,
@@ -220,8 +220,8 @@ pub fn check_frame<'a>(bytes: &'a [u8], id: &FrameId) -> Result<&'a [u8]> {
     Ok(payload)
 }
 
-/// What a frame header says of its frame: transaction, first and last record, bytes of the payload.
-/// Not checked before the whole frame is (`check_frame`). # Errors: `BadEncoding`.
+/// The fields of a frame header: transaction, first and last record, bytes of the payload. They are
+/// verified only with the whole frame (`check_frame`). # Errors: `BadEncoding`.
 pub fn frame_claims(header: &[u8; FRAME_HEADER_LEN]) -> Result<(TxnId, UndoNo, UndoNo, usize)> {
     let mut r = Reader::new(&header[4..], "undo frame");
     let len = r.u32()? as usize;

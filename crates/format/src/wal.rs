@@ -64,7 +64,7 @@ pub fn block_of(lsn: Lsn) -> u64 {
     lsn.0 / PAYLOAD as u64
 }
 
-/// LSN of the first payload byte of a block (saturating: no block lies that far).
+/// LSN of the first payload byte of a block (saturating: no block has such a number).
 pub fn lsn_of(block: u64) -> Lsn {
     Lsn(block.saturating_mul(PAYLOAD as u64))
 }
@@ -72,9 +72,9 @@ pub fn lsn_of(block: u64) -> Lsn {
 /// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// The start of the database that wrote it.
+    /// The epoch of the database start that wrote it.
     pub epoch: u32,
-    /// Its number: its place in the log.
+    /// Its number, which is its place in the log.
     pub block: u64,
     /// Records below were known to be durable.
     pub durable: Lsn,
@@ -102,7 +102,7 @@ impl BlockHeader {
         block[0..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The header of a block, if these bytes are one: length, checksum and every field hold.
+    /// The header of a block, if length, checksum and every field are valid.
     pub fn decode(block: &[u8], database: DatabaseId) -> Option<BlockHeader> {
         if block.len() != BLOCK || database.crc32c(&block[4..]) != u32_at(block, 0) {
             return None;
@@ -127,7 +127,7 @@ impl BlockHeader {
     }
 }
 
-/// The number that a block states, without a look at the rest.
+/// The number in a block's header, unverified.
 pub fn block_number(block: &[u8]) -> Option<u64> {
     (block.len() == BLOCK).then(|| u64_at(block, 8))
 }
@@ -139,9 +139,9 @@ pub struct SegmentHeader {
     pub number: u64,
     /// Number of its first block.
     pub first_block: u64,
-    /// How many blocks it holds.
+    /// The number of its blocks.
     pub blocks: u64,
-    /// Whose log it is a part of.
+    /// The database of the log.
     pub database: DatabaseId,
 }
 
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(segment.offset_of(17), 4096 + 512);
     }
 
-    /// No input makes a decoder panic; no flipped bits pass for the original.
+    /// No input makes a decoder panic; flipped bits never verify.
     #[test]
     fn mutations_are_found() {
         let mut seed = 0x1234_5678_9abc_def1u64;
@@ -322,7 +322,7 @@ mod tests {
             assert!(s == segment || SegmentHeader::decode(&s).is_err());
             assert!(SegmentHeader::decode(&s[..cut % SEGMENT_HEADER]).is_err());
             let _ = split_record(&r[..cut % (record.len() + 1)]);
-            // A right checksum over wrong fields: harmless, too.
+            // A right checksum over wrong fields does no harm, either.
             let crc = DB.crc32c(&b[4..]);
             b[..4].copy_from_slice(&crc.to_le_bytes());
             if let Some(h) = BlockHeader::decode(&b, DB) {

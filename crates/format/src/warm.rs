@@ -1,5 +1,6 @@
-//! The list of hot pages: file `evenkeel.warm`, numbers of pages only, read in by the next open in
-//! the background. It is a hint: without it, or with one that does not verify, nothing is read.
+//! The list of hot pages: file `evenkeel.warm`, which contains only numbers of pages, read in by
+//! the next open in the background. It is a hint: without the file, or if it does not verify,
+//! nothing is read.
 //!
 //! ```text
 //!   0  magic "EVKNWARM"                        8
@@ -18,7 +19,7 @@ pub const MAGIC: &[u8; 8] = b"EVKNWARM";
 pub const WARM_VERSION: u32 = 1;
 /// Bytes before the page numbers.
 pub const HEADER_BYTES: usize = 20;
-/// Pages in a list at most: 1 GiB of pages of 4 KiB.
+/// Pages in a list, at most: 1 GiB of pages of 4 KiB.
 pub const PAGES_MAX: usize = 1 << 18;
 /// A file is not longer: a varint has at most ten bytes.
 pub const FILE_BYTES_MAX: usize = HEADER_BYTES + PAGES_MAX * 10;
@@ -27,7 +28,7 @@ fn checksum(bytes: &[u8], database: DatabaseId) -> u32 {
     crc32c(crc32c(database.crc32c(&bytes[..12]), &[0; 4]), &bytes[16..])
 }
 
-/// Encodes a list, which ascends; what is beyond [`PAGES_MAX`] is left out.
+/// Encodes an ascending list; pages beyond [`PAGES_MAX`] are left out.
 pub fn encode(pages: &[PageNo], database: DatabaseId) -> Vec<u8> {
     let pages = &pages[..pages.len().min(PAGES_MAX)];
     let mut out = MAGIC.to_vec();

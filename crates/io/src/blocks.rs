@@ -11,10 +11,10 @@ pub(crate) const BLOCK: usize = 4096;
 
 type Block = [u8; BLOCK];
 
-/// One block of zeros for all: preallocated and zero-written files cost no memory.
+/// One block of zeros shared by all: preallocated and zero-written files cost no memory.
 static ZEROS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK]));
 
-/// Sparse file content; a copy shares the list too, until one of them changes.
+/// Sparse file content; a copy shares the list, too, until one of them changes.
 #[derive(Clone, Default)]
 pub(crate) struct Blocks {
     blocks: Arc<Vec<Option<Arc<Block>>>>,
@@ -49,12 +49,12 @@ impl Blocks {
         self.len
     }
 
-    /// Blocks that take space.
+    /// Blocks that occupy space.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// Blocks that a write of the range would newly take.
+    /// Blocks that a write of the range would newly occupy.
     pub fn missing(&self, offset: u64, len: u64) -> u64 {
         let (first, end) = Self::span(offset, len);
         (first..end).filter(|b| self.blocks.get(*b).is_none_or(Option::is_none)).count() as u64
@@ -133,7 +133,7 @@ impl Blocks {
         self.len = len;
     }
 
-    /// Takes space for the range, extending the file if needed; content stays.
+    /// Reserves space for the range, extending the file if needed; the content stays.
     pub fn allocate(&mut self, offset: u64, len: u64) {
         self.extend(offset + len);
         let (first, end) = Self::span(offset, len);
@@ -145,7 +145,7 @@ impl Blocks {
         }
     }
 
-    /// Gives whole blocks of the range back and zeros the rest of it; the length stays.
+    /// Frees whole blocks of the range and zeros the rest of it; the length stays.
     pub fn punch(&mut self, offset: u64, len: u64) {
         let end = (offset + len).min(self.len);
         if offset >= end {
@@ -167,7 +167,7 @@ impl Blocks {
         }
     }
 
-    /// Zeros present blocks of the range; takes and gives no space.
+    /// Zeros present blocks of the range; the reserved space stays the same.
     fn zero(&mut self, offset: u64, len: u64) {
         let blocks = Arc::make_mut(&mut self.blocks);
         for (block, start, _, count) in parts(offset, len as usize) {
@@ -180,7 +180,7 @@ impl Blocks {
         }
     }
 
-    /// A hash of length and content (holes and zeros alike).
+    /// A hash of length and content (holes and zeros are equal).
     pub fn hash(&self, seed: u64) -> u64 {
         let mut hash = crate::rng::mix(seed ^ self.len);
         for (i, block) in self.blocks.iter().enumerate() {

@@ -5,12 +5,12 @@ use crate::IO_ALIGN;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
-/// A zeroed byte buffer whose start is aligned to `IO_ALIGN`. Its length is as asked for.
+/// A zeroed byte buffer whose start is aligned to `IO_ALIGN`. Its length is the requested one.
 pub struct AlignedBuf {
     /// The first byte of the buffer.
     ptr: std::ptr::NonNull<u8>,
     len: usize,
-    /// How far in its allocation it begins.
+    /// The offset of its start in its allocation.
     skipped: usize,
 }
 
@@ -20,16 +20,16 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of `len` zero bytes. The allocation is a little larger and its start aligned here:
-    /// the system's allocator clears memory of a larger alignment than its own by writing to it,
-    /// and else, where it is large, has it from the system, which gives pages when they are used.
+    /// A buffer of `len` zero bytes. The allocation is a little larger and its start is aligned
+    /// here. For an alignment greater than its own the system's allocator clears memory by writing
+    /// to it; without one, large memory comes from the system, which provides pages on first use.
     pub fn new(len: usize) -> AlignedBuf {
         let layout = Self::layout(len);
         // SAFETY: the layout has a size above zero (see `layout`).
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(raw) = std::ptr::NonNull::new(raw) else { handle_alloc_error(layout) };
         let skipped = raw.addr().get().next_multiple_of(IO_ALIGN) - raw.addr().get();
-        // SAFETY: less than `IO_ALIGN` is skipped, by which the allocation is larger than `len`.
+        // SAFETY: less than `IO_ALIGN` is skipped, and the allocation exceeds `len` by that much.
         let ptr = unsafe { raw.add(skipped) };
         AlignedBuf { ptr, len, skipped }
     }
@@ -45,7 +45,7 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout, so much before `ptr`.
+        // SAFETY: allocated in `new` with the same layout, this far before `ptr`.
         unsafe { dealloc(self.ptr.as_ptr().sub(self.skipped), Self::layout(self.len)) }
     }
 }

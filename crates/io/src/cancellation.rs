@@ -1,8 +1,8 @@
-//! Ending a wait of another thread: whoever cancels wakes the event that is waited for.
+//! Ending a wait of another thread: the canceller wakes the event on which the other thread waits.
 //!
-//! The waiter reads the event, looks at its condition, tells what it is about to wait for, and only
-//! then looks at the cancellation. So a cancellation that comes before that look is seen, and one
-//! that comes after it finds the event and moves it on.
+//! The waiter reads the event, checks its condition, registers the event on which it is about to
+//! wait, and only then checks the cancellation. So a cancellation before that check is seen, and a
+//! later one finds the event and advances it.
 
 use crate::{Event, Runtime};
 use evenkeel_base::sync::Mutex;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A cancellation of what one thread does, which any thread may ask for.
+/// A cancellation of the work of one thread, which any thread may request.
 #[derive(Default)]
 pub struct Cancellation {
     is_asked: AtomicBool,
@@ -28,7 +28,7 @@ impl Cancellation {
         }
     }
 
-    /// Takes it back.
+    /// Clears the cancellation.
     pub fn clear(&self) {
         self.is_asked.store(false, Ordering::SeqCst);
     }
@@ -43,8 +43,8 @@ impl Cancellation {
     }
 }
 
-/// Asks all threads of one piece of background work to stop. They look at it themselves; it only
-/// ends their pauses ([`Stop::pause`]), so that none of them looks late.
+/// Asks all threads of one piece of background work to stop. They check it themselves; the request
+/// also ends their pauses ([`Runtime::ask`]), so that none of them checks late.
 #[derive(Default)]
 pub struct Stop {
     is_asked: AtomicBool,

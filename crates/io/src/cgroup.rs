@@ -1,9 +1,9 @@
-//! The memory that a container, or whatever else this process runs in, is allowed: the least limit
-//! of its control group and of those above it that are mounted here, of both versions.
+//! The memory limit of the container, or of the process's control group: the lowest limit of the
+//! group and of those above it that are mounted here, in both versions of control groups.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes that the process may have; none where nobody set a limit. `read`: a file's text.
+/// Bytes that the process may use; none without a limit. `read`: returns a file's text.
 pub(crate) fn memory_limit(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mounts = read(Path::new("/proc/self/mountinfo"))?;
     let groups = read(Path::new("/proc/self/cgroup"))?;
@@ -11,8 +11,8 @@ pub(crate) fn memory_limit(read: impl Fn(&Path) -> Option<String>) -> Option<u64
     mounts.lines().filter_map(|line| files(line, &groups)).flatten().filter_map(limit).min()
 }
 
-/// The files that may state a limit, if this line names a mount of control groups of memory: that
-/// of the process's group, and those above it up to what is mounted.
+/// The files that may state a limit, if this line names a mount of memory control groups: the file
+/// of the process's group, and those above it up to the mount.
 fn files(mount: &str, groups: &str) -> Option<Vec<PathBuf>> {
     let (place, kind) = mount.split_once(" - ")?;
     let (root, at) = (place.split(' ').nth(3)?, place.split(' ').nth(4)?);
@@ -24,14 +24,14 @@ fn files(mount: &str, groups: &str) -> Option<Vec<PathBuf>> {
         _ => return None,
     };
     let group = groups.lines().find_map(|line| group_of(line, is_new))?;
-    // A mount may show a part of the tree (that of a container, say). A group that is not in the
-    // part is nameless here; the part itself bounds the container all the same.
+    // A mount may show a part of the tree (for example a container's). A group outside that part
+    // has no name here; the part itself still bounds the container.
     let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
     let all = below.ancestors().map(|group| Path::new(at).join(group).join(name));
     Some(all.collect())
 }
 
-/// The process's group, if this line says which it is in this version.
+/// The process's group, if this line states it for this version.
 fn group_of(line: &str, is_new: bool) -> Option<&str> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers) = (parts.next()?, parts.next()?);
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(limit(NEW, "0::/\n", &[(top, "max\n")]), None);
         assert_eq!(limit(NEW, "0::/\n", &[]), None, "the top of a machine has no such file");
         assert_eq!(limit(NEW, "0::/\n", &[(top, "twelve\n")]), None);
-        // Of the service, of its slice; whichever is less.
+        // The limit of the service or of its slice, whichever is lower.
         let files = |slice, own| {
             let slice = ("/sys/fs/cgroup/a.slice/memory.max", slice);
             [slice, ("/sys/fs/cgroup/a.slice/b:c.service/memory.max", own)]

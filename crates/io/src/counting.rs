@@ -1,7 +1,6 @@
-//! Counts the I/O of an environment in the metrics of one database, and the time that foreground
-//! threads spend in it among their waits (G6). `Runtime::new` puts it around the environment it is
-//! given. Calls that succeeded count, with the bytes they moved. Those that would change a file
-//! pass the gate (`gate`).
+//! Counts the I/O of an environment in the metrics of one database, and the time of foreground
+//! threads in it among their waits (G6). `Runtime::new` wraps it around the given environment.
+//! Successful calls count, with their bytes. Calls that would change a file pass the gate (`gate`).
 
 use crate::gate::ChangeGate;
 use crate::thread_waits::count_wait;
@@ -31,7 +30,7 @@ impl CountingEnv {
         CountingEnv { inner, metrics, stalls, watched, gate }
     }
 
-    /// Opens a file; only one that has to be made waits for the gate.
+    /// Opens a file; only the creation of one waits for the gate.
     fn open_inner(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         if mode.create && self.gate.is_closed() {
             if !mode.exclusive {
@@ -46,7 +45,7 @@ impl CountingEnv {
     }
 }
 
-/// Where time spent counts, who is told of it, and the clock.
+/// Where time is counted, its watcher, and the clock.
 struct Timed {
     stalls: Arc<WaitEvents>,
     watched: Arc<Watched>,
@@ -56,7 +55,7 @@ struct Timed {
 struct CountingFile {
     inner: Arc<dyn File>,
     metrics: Arc<Metrics>,
-    /// Not of the log: who waits for it says so itself, whoever writes and syncs for all.
+    /// None for the log: its waiters record the wait themselves, whichever thread writes and syncs.
     timed: Option<Timed>,
     gate: Arc<ChangeGate>,
     env: Arc<dyn Env>,

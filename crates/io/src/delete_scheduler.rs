@@ -1,16 +1,17 @@
-//! Storage that nobody needs any more, given back to the file system a piece at a time: files that
-//! were removed, and dead parts of others.
+//! The delete scheduler: returns unneeded storage to the file system a piece at a time, both
+//! removed files and dead parts of other files.
 //!
-//! Where the file system tells the device of free blocks at once (ext4 with `discard`) or is slow
-//! to free them, the removal of a large file takes the device for about a millisecond per MiB, in
-//! which no commit is synced. So the name goes at once, and the bytes go from the end, a piece at a
-//! time; after each the thread rests for twice as long as it took. It does not rest while much
-//! waits, or while the disk is full.
+//! If the file system reports free blocks to the device at once (ext4 with `discard`), or frees
+//! them slowly, the removal of a large file occupies the device for about a millisecond per MiB,
+//! during which no commit is synced. So the name is removed at once, and the bytes from the end, a
+//! piece at a time; after each piece the thread rests for twice as long as it took. It does not
+//! rest while much is waiting, or while the disk is full.
 //!
-//! Invariants: only what nobody will read comes here; a file is cut only when it has lost its name
-//! for good, so after a crash it is whole or gone, and the file system frees it by itself. Where no
-//! thread empties it (tools, tests of single layers) everything is given back at once. No lock is
-//! held across I/O. Called by whoever removes files; `delete_beat` by one thread.
+//! Invariants: only storage without readers is passed here. A file is cut only after its name is
+//! removed durably, so after a crash it is whole or gone, and the file system then frees it by
+//! itself. Without a thread that empties the queue (tools, tests of single layers) everything is
+//! freed at once. No lock is held across I/O. Any thread may remove files; one thread drives
+//! `delete_beat`.
 
 use crate::{Env, File, OpenMode, Runtime};
 use evenkeel_base::sync::Mutex;
@@ -21,26 +22,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-/// Given back at once, and what a file is removed at once with.
+/// Bytes freed at once; a file of at most this size is removed at once.
 pub(crate) const PIECE_BYTES: u64 = 2 << 20;
-/// While more than this waits there is no rest.
+/// While more than this waits the thread does not rest.
 const WAITING_BYTES_MAX: u64 = 256 << 20;
-/// Removed files that are kept open, at most; more go at once.
+/// Removed files that are kept open, at most; further ones are removed at once.
 pub(crate) const FILES_MAX: usize = 64;
-/// After a piece the thread rests for so many times as long as it took, but not longer than that.
+/// After a piece the thread rests this many times as long as it took, up to the limit.
 const REST: u32 = 2;
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// Bytes of a file to give back, from the end.
+/// Bytes of a file to free, from the end.
 struct Item {
     what: What,
     range: Range<u64>,
 }
 
 enum What {
-    /// A part of a file that keeps its name and its length, unless it is removed meanwhile.
+    /// A part of a file that keeps its name and its length, unless the file is removed meanwhile.
     Part(String),
-    /// A file whose name was removed from this directory, perhaps not for good.
+    /// A file whose name was removed from this directory, possibly not durably yet.
     Unnamed(Arc<dyn File>, String),
     /// One whose name is gone: it is cut.
     Gone(Arc<dyn File>),
@@ -72,14 +73,14 @@ fn open(env: &dyn Env, path: &str) -> Result<Arc<dyn File>> {
 #[derive(Default)]
 pub(crate) struct DeleteScheduler {
     items: Mutex<VecDeque<Item>>,
-    /// A thread empties it.
+    /// A thread empties the queue.
     has_thread: AtomicBool,
     event: Arc<crate::Event>,
 }
 
 impl Runtime {
-    /// Removes a file that nobody will open or read any more: its name at once, its bytes in pieces
-    /// where a thread does that.
+    /// Removes a file without future readers: its name at once, its bytes in pieces if a thread
+    /// does that.
     ///
     /// # Errors
     /// As `Env::remove`.
@@ -87,7 +88,7 @@ impl Runtime {
         if !self.trash.has_thread.load(Acquire) {
             return self.env.remove(path);
         }
-        // Removed at once if it cannot be opened, or is small, or many are open already.
+        // Removed at once if it cannot be opened, is small, or many are open already.
         let opened = open(&*self.env, path).and_then(|file| file.len().map(|len| (file, len)));
         self.env.remove(path)?;
         let is_unnamed = |item: &&Item| !matches!(item.what, What::Part(_));
@@ -102,10 +103,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// Gives a part of a file back that nobody will read any more, in pieces as `remove_file`.
+    /// Frees a part of a file without future readers, in pieces as `remove_file`.
     ///
     /// # Errors
-    /// As `Env::open` and `File::punch`, where no thread does it.
+    /// As `Env::open` and `File::punch`, if no thread does it.
     pub fn punch_file(&self, path: &str, range: Range<u64>) -> Result<()> {
         if !self.trash.has_thread.load(Acquire) {
             return open(&*self.env, path)?.punch(range.start, range.end - range.start);
@@ -122,14 +123,14 @@ impl Runtime {
         self.trash.event.notify();
     }
 
-    /// A thread calls `delete_beat` on this event, now or soon, until `stop_deletes`.
+    /// From now on a thread calls `delete_beat` on this event, until `stop_deletes`.
     pub fn start_deletes(&self) -> Arc<crate::Event> {
         self.trash.has_thread.store(true, Release);
         self.trash.event.clone()
     }
 
-    /// The thread has ended: what waits is given back at once. Nobody would give back the parts of
-    /// files that live when the database is opened again.
+    /// The thread has ended: everything waiting is freed at once, because after the next open
+    /// nothing would free the dead parts of living files.
     pub fn stop_deletes(&self) {
         self.trash.has_thread.store(false, Release);
         let left = std::mem::take(&mut *self.trash.items.lock());
@@ -140,10 +141,10 @@ impl Runtime {
         }
     }
 
-    /// Gives one piece back, and rests. What cannot be given back is left to the file system.
+    /// Frees one piece, and rests. Pieces that cannot be freed are left to the file system.
     ///
     /// # Errors
-    /// A directory that cannot be synced (writes have stopped then). `SystemLimit`: call again.
+    /// Of a directory that cannot be synced (writes have then stopped). `SystemLimit`: call again.
     pub fn delete_beat(&self) -> Result<Beat> {
         if self.health.is_failed() {
             return Ok(Beat::Idle);
@@ -178,7 +179,7 @@ impl Runtime {
         Ok(Beat::More)
     }
 
-    /// Does what gives a piece of storage back to the file system, and rests behind it.
+    /// Runs work that frees storage, and rests afterwards.
     pub fn give_back<R>(&self, work: impl FnOnce() -> R) -> R {
         let start = self.env.now_ns();
         let done = work();

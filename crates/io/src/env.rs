@@ -1,5 +1,6 @@
-//! `Env` and `File`: all contact with the outside world, fallible, at most ten methods each. Paths
-//! are relative to the database directory, with `/` between parts; the environment owns the root.
+//! `Env` and `File`: all contact with the outside world; fallible, with at most ten methods each.
+//! Paths are relative to the database directory, with `/` between parts; the environment owns the
+//! root.
 
 use crate::Event;
 use evenkeel_base::{Cause, Result};
@@ -29,7 +30,7 @@ impl OpenMode {
     /// Read and write, created if missing.
     pub const READ_WRITE: OpenMode =
         OpenMode { create: true, exclusive: false, write: true, direct: false, lock: false };
-    /// The same with direct I/O.
+    /// As `READ_WRITE`, with direct I/O.
     #[must_use]
     pub const fn direct(mut self) -> OpenMode {
         self.direct = true;
@@ -57,16 +58,16 @@ pub trait File: Send + Sync {
     /// Reserves blocks for the range, extending the file if needed, so that later writes into it
     /// cannot fail for space. # Errors: `DiskFull`.
     fn allocate(&self, offset: u64, len: u64) -> Result<()>;
-    /// Gives the blocks of the range back; it reads as zeros afterwards.
+    /// Frees the blocks of the range; it reads as zeros afterwards.
     fn punch(&self, offset: u64, len: u64) -> Result<()>;
 }
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// The event was notified.
     Event,
-    /// The time was over.
+    /// The time has passed.
     Timeout,
 }
 
@@ -95,16 +96,16 @@ pub trait Env: Send + Sync + 'static {
     fn now_ns(&self) -> u64;
     /// A random number.
     fn random(&self) -> u64;
-    /// Waits until `event` has moved on from `seen` or the time is over. Never holding a `Mutex`.
-    /// Without any time it gives the processor to whoever wants it. Under simulation also the point
-    /// where another thread may run, even if `event` has moved.
+    /// Waits until `event` has advanced from `seen` or the time has passed. The caller holds no
+    /// `Mutex`. With a time of zero it yields the processor. Under simulation also a point where
+    /// another thread may run, even if `event` has advanced.
     fn wait(&self, event: &Arc<Event>, seen: u64, timeout: Option<Duration>, cause: Cause)
     -> Woken;
     /// Starts a thread. # Errors: `ThreadSpawn`.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>>;
 }
 
-/// Methods of [`Env`](crate::Env) that an environment over another one leaves to that one:
+/// Methods of [`Env`](crate::Env) that an environment delegates to another one:
 /// `delegate_env!(inner: list, now_ns, random)` within its `impl Env`, where `inner` is the field.
 #[macro_export]
 macro_rules! delegate_env {

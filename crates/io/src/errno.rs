@@ -1,22 +1,22 @@
-//! What becomes of an error of the operating system: one table of error numbers and calls.
+//! The effect of an error of the operating system: one table of error numbers and calls.
 //!
 //! Each cell has one of three fates. A shortage is waited out: the caller gets a code for which
-//! `Code::is_shortage` holds, nothing is lost, and the work is tried again. One that leaves the
-//! stored state unknown is final: writes stop (`Health::fail`). All others are errors of the one
-//! statement. Who calls decides by the code alone, so the real and the simulated environment take
-//! it from here, and a test goes through all cells (`crates/sim/tests/failing_calls.rs`).
+//! `Code::is_shortage` holds, nothing is lost, and the work is repeated. An error that leaves the
+//! stored state unknown is final: writes stop (`Health::fail`). All others fail only their
+//! statement. Callers decide by the code alone, so the real and the simulated environment share
+//! this table, and a test goes through all cells (`crates/sim/tests/failing_calls.rs`).
 //!
-//! A sync that finds no space has `DiskFull`, and its caller tells whether that can be waited out:
-//! a file that is made anew is, one that was written before is not (`Health::fail`).
+//! A sync that finds no space returns `DiskFull`, and its caller knows whether that can be waited
+//! out: for a new file it can, for a file that was written before it cannot (`Health::fail`).
 
 use evenkeel_base::Code;
 
-/// A call of the operating system, as far as its errors differ.
+/// A call of the operating system, classified by its errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OsCall {
-    /// Opens a file or directory that is there.
+    /// Opens an existing file or directory.
     Open,
-    /// Opens a file that is not there yet, and makes it.
+    /// Creates a file.
     Create,
     /// Lists a directory.
     List,
@@ -26,11 +26,11 @@ pub enum OsCall {
     Read,
     /// Writes.
     Write,
-    /// Takes blocks, gives them back, changes a length.
+    /// Reserves or frees blocks, changes a length.
     Reserve,
     /// Makes a file or directory durable.
     Sync,
-    /// Asks for a length.
+    /// Reads a length.
     Length,
     /// Starts a thread.
     Thread,
@@ -52,14 +52,14 @@ impl OsCall {
     ];
 }
 
-/// What becomes of an error.
+/// The effect of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The work is tried again until it succeeds; users' statements may be refused meanwhile.
+    /// The work is repeated until it succeeds; users' statements may be refused meanwhile.
     WaitedOut,
     /// Writes stop until the database is opened again.
     Final,
-    /// The statement, or the open, ends with an error; others go on.
+    /// The statement, or the open, ends with an error; others continue.
     Statement,
 }
 
@@ -70,7 +70,7 @@ pub const TABLE: &[(&str, i32, [Fate; 10])] = &[
     //                        Open Create List Name Read Write Reserve Sync Length Thread
     ("ENOSPC", libc::ENOSPC, [W, W, S, W, S, W, W, W, S, S]),
     ("EDQUOT", libc::EDQUOT, [W, W, S, W, S, W, W, W, S, S]),
-    // A limit on the size of files (RLIMIT_FSIZE): lift it and go on.
+    // A limit on the size of files (RLIMIT_FSIZE): the work continues after it is lifted.
     ("EFBIG", libc::EFBIG, [W, W, S, W, S, W, W, F, S, S]),
     ("EMFILE", libc::EMFILE, [W, W, W, W, S, F, F, F, S, S]),
     ("ENFILE", libc::ENFILE, [W, W, W, W, S, F, F, F, S, S]),
@@ -83,16 +83,16 @@ pub const TABLE: &[(&str, i32, [Fate; 10])] = &[
     ("ENOENT", libc::ENOENT, [S, F, S, F, S, F, F, F, S, S]),
 ];
 
-/// The fate of all error numbers that the table does not name.
+/// The fate of error numbers that are not in the table.
 const OTHERS: [Fate; 10] = [S, F, S, F, S, F, F, F, S, S];
 
-/// What becomes of a call that fails so.
+/// The effect of this failure of a call.
 pub fn fate(call: OsCall, number: i32) -> Fate {
     let row = TABLE.iter().find(|(_, of, _)| *of == number);
     row.map_or(OTHERS, |(.., fates)| *fates)[call as usize]
 }
 
-/// The code of a call that fails so.
+/// The code of this failure of a call.
 pub fn code(call: OsCall, number: i32) -> Code {
     let is_space = [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(&number);
     match (fate(call, number), call) {

@@ -1,5 +1,6 @@
 //! An event: a counter that grows with each notification. A waiter reads the counter, checks its
-//! condition, and waits until the counter has moved on; so no wake-up is lost and no timer needed.
+//! condition, and waits until the counter has advanced. So no wake-up is lost and no timer is
+//! needed.
 //!
 //! ```text
 //! loop { let seen = event.now(); if condition() { break } rt.wait(&event, seen, None, cause); }
@@ -36,7 +37,7 @@ impl Event {
         }
     }
 
-    /// Blocks the OS thread until the counter differs from `seen` or the time is over. For `Env`
+    /// Blocks the OS thread until the counter differs from `seen` or the time has passed. For `Env`
     /// implementations only. Returns false on time-out.
     pub fn block(&self, seen: u64, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|t| Instant::now() + t);

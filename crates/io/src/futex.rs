@@ -1,13 +1,13 @@
-//! How threads sleep until a counter moves on, on Linux: all are woken with one system call, and
-//! none has to take a mutex after the other as with a condition variable (after a group commit that
-//! was a chain of as many switches as there were waiters). Only `event` calls it.
+//! How threads sleep until a counter advances, on Linux: one system call wakes all, and they need
+//! not take a mutex one after the other as with a condition variable (after a group commit that was
+//! a chain of as many switches as waiters). Only `event` calls it.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-/// The system compares 32 bits: the low ones. A thread would sleep on if just 2^32 notifications
-/// came between its look at the counter and its sleep.
+/// The system compares the low 32 bits. A thread would miss a wake-up only if exactly 2^32
+/// notifications came between its look at the counter and its sleep.
 #[derive(Default)]
 pub(crate) struct Parking;
 
@@ -18,8 +18,8 @@ fn word(count: &AtomicU64) -> *const u32 {
 }
 
 impl Parking {
-    /// Sleeps until somebody wakes all, but not if `count` is no longer `seen`, nor beyond the
-    /// deadline. May return for no reason.
+    /// Sleeps until `wake_all`, unless `count` is no longer `seen`, and at most until the deadline.
+    /// May return spuriously.
     pub(crate) fn sleep(&self, count: &AtomicU64, seen: u64, deadline: Option<Instant>) {
         let left = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -35,7 +35,7 @@ impl Parking {
         unsafe { libc::syscall(libc::SYS_futex, word(count), operation, seen as u32, timeout) };
     }
 
-    /// Wakes who sleeps for `count`, which has moved on.
+    /// Wakes the threads that sleep for `count`, which has advanced.
     pub(crate) fn wake_all(&self, count: &AtomicU64) {
         let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: the system takes the address as a name only.
@@ -49,7 +49,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Many sleepers, each notification wakes all who saw the count before it: nobody is forgotten.
+    /// Many sleepers; each notification wakes all that saw the count before it: none is forgotten.
     #[test]
     fn every_sleeper_is_woken_each_time() {
         let event = Arc::new(Event::new());

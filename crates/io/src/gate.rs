@@ -1,6 +1,6 @@
-//! Holds back what would change a file: recovery closes it until it is known that the log is whole
-//! (`Runtime::hold_changes`). Who is held waits, whatever it holds: who opens it again waits for
-//! nobody. What is waited for is a read of the device.
+//! Holds back changes of files: recovery closes the gate until it is known that the log is intact
+//! (`Runtime::hold_changes`). A held thread waits, whatever it holds, because the thread that opens
+//! the gate waits for no other. The wait is for a read of the device.
 
 use crate::{Env, Event};
 use evenkeel_base::sync::Mutex;
@@ -8,7 +8,7 @@ use evenkeel_base::{Cause, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Open as a rule.
+/// Usually open.
 #[derive(Default)]
 pub(crate) struct ChangeGate {
     /// Changes are held, or refused.
@@ -22,14 +22,14 @@ impl ChangeGate {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
-    /// Lets changes go on.
+    /// Lets changes continue.
     pub fn open(&self) {
         *self.refusal.lock() = None;
         self.is_closed.store(false, Ordering::SeqCst);
         self.changed.notify();
     }
 
-    /// Those that are held fail, and those that come, until it is opened.
+    /// Held and new changes fail with this error, until the gate is opened.
     pub fn refuse(&self, error: Error) {
         *self.refusal.lock() = Some(error);
         self.changed.notify();
@@ -39,10 +39,10 @@ impl ChangeGate {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Waits until changes may go on.
+    /// Waits until changes may continue.
     ///
     /// # Errors
-    /// That with which they are refused.
+    /// The error with which changes are refused.
     pub fn pass(&self, env: &dyn Env) -> Result<()> {
         while self.is_closed() {
             let seen = self.changed.now();
@@ -80,8 +80,8 @@ mod tests {
     }
     const CHANGES: usize = 8;
 
-    /// What would change a file waits, and is done or refused as it is said then; reading, syncing
-    /// and the open of a file that is there go on.
+    /// A change of a file waits, and is then done or refused; reads, syncs and the open of an
+    /// existing file continue.
     #[test]
     fn changes_wait_until_they_may_go_on() -> Result<()> {
         for how in 0..CHANGES {

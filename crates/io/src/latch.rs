@@ -1,5 +1,5 @@
 //! A latch that may be held across waits and I/O: an event and a flag, never a mutex (so that a
-//! simulated thread that waits while holding it hands the baton on).
+//! simulated thread that waits while holding it can pass the baton on).
 
 use crate::{Event, Runtime};
 use evenkeel_base::Cause;
@@ -24,7 +24,7 @@ impl EventLatch {
         EventGuard(self)
     }
 
-    /// Waits for the latch, not longer than `timeout`: none if it was not to be had.
+    /// Waits for the latch, at most `timeout`: none if it was not available.
     pub fn lock_for(
         &self,
         rt: &Runtime,
@@ -32,7 +32,7 @@ impl EventLatch {
         timeout: Duration,
     ) -> Option<EventGuard<'_>> {
         let taken = rt.wait_at_most(&self.freed, cause, timeout, || self.try_take());
-        // Not made before it is taken: a guard that is dropped frees the latch.
+        // Not constructed before it is taken, because dropping a guard frees the latch.
         taken.then(|| EventGuard(self))
     }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::MemEnv;
 
-    /// Who has waited in vain leaves the latch to its holder.
+    /// A thread that has waited in vain leaves the latch to its holder.
     #[test]
     fn a_latch_that_was_not_to_be_had_stays_held() {
         let rt = Runtime::new(Arc::new(MemEnv::new()));

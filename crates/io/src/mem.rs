@@ -1,5 +1,5 @@
 //! The environment of in-memory databases: files are memory and vanish with it; time and threads
-//! are real. Nothing fails except for want of memory or misuse.
+//! are real. Calls fail only for want of memory or by misuse.
 
 use crate::blocks::Blocks;
 use crate::os::Os;

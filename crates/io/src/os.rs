@@ -65,7 +65,7 @@ pub(crate) fn current_cpu() -> usize {
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
-/// The CPUs that this thread may run on; none where the system does not tell.
+/// The CPUs that this thread may run on; none if the system does not tell.
 fn allowed() -> Option<libc::cpu_set_t> {
     // SAFETY: `cpu_set_t` is plain data, for which zeros are a valid value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -79,7 +79,7 @@ fn allow(set: &libc::cpu_set_t) {
     unsafe { libc::sched_setaffinity(0, size_of_val(set), set) };
 }
 
-/// Leaves this thread one CPU of those that it may run on.
+/// Restricts this thread to one CPU of those that it may run on.
 fn allow_one(cpu: usize) {
     // SAFETY: `cpu_set_t` is plain data, for which zeros are a valid value.
     let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -91,8 +91,8 @@ fn allow_one(cpu: usize) {
 }
 
 /// Runs `spawn` with this thread bound to one CPU: threads that it starts stay bound to it. The
-/// threads of a simulation run one at a time, and on one CPU a hand-over costs a third of what it
-/// costs between two. Where binding is refused, `spawn` runs all the same.
+/// threads of a simulation run one at a time, and on one CPU a hand-over costs a third of the time
+/// between two CPUs. If binding is refused, `spawn` runs all the same.
 pub(crate) fn spawn_on<R>(cpu: usize, spawn: impl FnOnce() -> R) -> R {
     let before = allowed();
     // SAFETY: reads a set of known size, which is ours.
@@ -107,8 +107,8 @@ pub(crate) fn spawn_on<R>(cpu: usize, spawn: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Binds this thread, and those that it starts from now on, to the `n`-th of the CPUs that it may
-/// run on, counted round. Where that is refused it goes on as it is.
+/// Binds this thread, and the threads that it starts from now on, to the `n`-th (modulo their
+/// number) of the CPUs that it may run on. If that is refused nothing changes.
 pub(crate) fn stay_on_nth(n: usize) {
     let Some(set) = allowed() else { return };
     // SAFETY: the CPUs asked for are below the number of bits of the set, which is ours.
@@ -119,8 +119,8 @@ pub(crate) fn stay_on_nth(n: usize) {
     }
 }
 
-/// Puts this thread behind others that want a processor, for good: back it cannot go without a
-/// privilege. False where that is refused.
+/// Lowers the priority of this thread for good: raising it again needs a privilege. False if that
+/// is refused.
 pub fn lower_priority() -> bool {
     const MORE: libc::c_int = 10;
     // SAFETY: plain system calls. On Linux a priority is that of one thread.
@@ -131,8 +131,8 @@ pub fn lower_priority() -> bool {
     }
 }
 
-/// Nanoseconds that this thread has had a processor, and that it has waited for one; none where
-/// the system does not count them.
+/// Nanoseconds that this thread has had a processor, and that it has waited for one; none if the
+/// system does not count them.
 pub fn processor_ns() -> Option<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
@@ -140,8 +140,8 @@ pub fn processor_ns() -> Option<(u64, u64)> {
     (ran > 0).then_some((ran, waited))
 }
 
-/// Lets the heap have at most so many parts: with one for every few threads that come and go, most
-/// of its memory is new to the process, page for page. A hint.
+/// Limits the heap to this many arenas: with one for every few short-lived threads, most of its
+/// memory would be new to the process, page for page. A hint.
 pub(crate) fn bound_heaps(most: usize) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: changes no allocation; the allocator takes its own locks.
@@ -150,8 +150,8 @@ pub(crate) fn bound_heaps(most: usize) {
     };
 }
 
-/// Gives the whole pages inside `bytes` back to the system: they read as zeros (memory of the
-/// process) from now on, and take no memory until they are written. A hint that may do nothing.
+/// Returns the whole pages inside `bytes` to the system: they read as zeros (memory of the process)
+/// from now on, and take no memory until they are written. A hint that may do nothing.
 pub fn give_back(bytes: &mut [u8]) {
     let skip = bytes.as_ptr().align_offset(crate::IO_ALIGN).min(bytes.len());
     let inner = &mut bytes[skip..];
@@ -163,9 +163,9 @@ pub fn give_back(bytes: &mut [u8]) {
     }
 }
 
-/// Gives free memory of the heap back to the system, where its allocator does not by itself: glibc
-/// keeps what was freed in one thread's part of the heap from all others. Takes milliseconds with
-/// much memory: for rare events.
+/// Returns free memory of the heap to the system, if its allocator does not do so by itself: glibc
+/// keeps memory freed in one thread's arena from all others. Takes milliseconds with much memory,
+/// so it is for rare events.
 pub fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: changes no allocation; the allocator takes its own locks.
@@ -177,7 +177,7 @@ pub fn trim_heap() {
 /// Bytes of a large page.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Asks for large pages inside `bytes`, whose addresses are looked up faster. A hint.
+/// Requests large pages inside `bytes`, whose addresses are translated faster. A hint.
 pub fn large_pages(bytes: &mut [u8]) {
     let skip = bytes.as_ptr().align_offset(LARGE_PAGE).min(bytes.len());
     let inner = &mut bytes[skip..];
@@ -188,7 +188,7 @@ pub fn large_pages(bytes: &mut [u8]) {
     }
 }
 
-/// The processor's tick counter, or what is nearest to it; never zero.
+/// The processor's tick counter, or the nearest equivalent; never zero.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

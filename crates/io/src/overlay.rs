@@ -1,8 +1,8 @@
-//! An environment over another one that is only read: what is written stays in memory and is gone
-//! when it is dropped. So a database can be opened, recovered and checked without a byte of its
-//! directory being changed (`evenkeel check`, read-only open).
+//! An environment over another one that is only read: writes stay in memory and vanish when it is
+//! dropped. So a database can be opened, recovered and checked without changing a byte of its
+//! directory (`evenkeel check`, read-only open).
 //!
-//! Memory: the blocks written, that is about what recovery changes.
+//! Memory: the written blocks, about as many as recovery changes.
 
 use crate::{Env, File, OpenMode};
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -26,7 +26,7 @@ struct State {
 }
 
 struct Layered {
-    /// As it was opened, for messages.
+    /// The path at its opening, for messages.
     path: String,
     base: Option<Arc<dyn File>>,
     over: RwLock<Over>,
@@ -34,7 +34,7 @@ struct Layered {
 
 struct Over {
     len: u64,
-    /// Bytes of the base that still show through; never grows.
+    /// Bytes of the base that are still visible; never grows.
     base_len: u64,
     blocks: BTreeMap<u64, Box<[u8]>>,
 }

@@ -1,6 +1,6 @@
-//! How threads sleep until a counter moves on, where the system has no better way than a mutex and
-//! a condition variable; the models of `crates/sim/tests/models` use this one. Only `event` calls
-//! it, which sees to it that nobody is woken while nobody sleeps.
+//! How threads sleep until a counter advances, on systems with nothing better than a mutex and a
+//! condition variable; the models of `crates/sim/tests/models` use this one. Only `event` calls it,
+//! and it calls `wake_all` only while a thread sleeps.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
@@ -13,8 +13,8 @@ pub(crate) struct Parking {
 }
 
 impl Parking {
-    /// Sleeps until somebody wakes all, but not if `count` is no longer `seen`, nor beyond the
-    /// deadline. May return for no reason.
+    /// Sleeps until `wake_all`, unless `count` is no longer `seen`, and at most until the deadline.
+    /// May return spuriously.
     pub(crate) fn sleep(&self, count: &AtomicU64, seen: u64, deadline: Option<Instant>) {
         let mut guard = self.mutex.lock();
         if count.load(Ordering::SeqCst) != seen {
@@ -28,7 +28,7 @@ impl Parking {
         }
     }
 
-    /// Wakes who sleeps for `count`, which has moved on.
+    /// Wakes the threads that sleep for `count`, which has advanced.
     pub(crate) fn wake_all(&self, _count: &AtomicU64) {
         drop(self.mutex.lock());
         self.condvar.notify_all();

@@ -1,5 +1,5 @@
-//! What a directory's storage can do: file system, direct I/O, time of a sync, atomic writes. For
-//! benchmarks and the choice of page writes at open.
+//! The capabilities of a directory's storage: file system, direct I/O, time of a sync, atomic
+//! writes. For benchmarks and for the choice of page writes at open.
 #![allow(unsafe_code)]
 
 use crate::errno::OsCall;
@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Syncs that are timed.
 const SYNCS: usize = 100;
 
-/// What a directory's storage can do.
+/// The capabilities of a directory's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Name of the file system, or its number in hexadecimal.
@@ -26,9 +26,9 @@ pub struct Probe {
     pub direct_io: bool,
     /// Median time of writing 4 KiB in place and `fdatasync`, microseconds.
     pub sync_us_p50: u64,
-    /// The slowest but one in a hundred of the same.
+    /// The 99th percentile of the same.
     pub sync_us_p99: u64,
-    /// Largest write that the device applies wholly or not at all; 0: none is promised.
+    /// Largest write that the device applies entirely or not at all; 0: none is promised.
     pub atomic_write_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ pub fn probe(dir: impl AsRef<Path>) -> Result<Probe> {
     let dir = dir.as_ref();
     let path = dir.join(format!("evenkeel.probe.{}", std::process::id()));
     let result = probe_file(&path);
-    // Whatever was found, the file is ours to remove; a failure leaves a small stray file.
+    // Whatever the result, the file is ours to remove; a failure leaves a small stray file.
     let _ = fs::remove_file(&path);
     let (direct_io, mut us, atomic_write_bytes) = result?;
     us.sort_unstable();

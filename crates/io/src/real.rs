@@ -2,10 +2,10 @@
 //! monotonic clock.
 //!
 //! Invariants: files are created 0640 and directories 0700; links are not followed; a directory
-//! that everybody may write to is refused; the lock file holds the pid of its owner. Where direct
-//! I/O is refused, at the opening or at the first transfer of whole `IO_ALIGN` blocks, the file
-//! goes on with buffered I/O and one warning is logged per environment. A smaller transfer that a
-//! device refuses fails: who asks for one learns so what the device takes.
+//! that every user may write to is refused; the lock file holds the pid of its owner. If direct I/O
+//! is refused, at the opening or at the first transfer of whole `IO_ALIGN` blocks, the file
+//! continues with buffered I/O and one warning is logged per environment. A smaller transfer that a
+//! device refuses fails, which tells the caller what the device accepts.
 #![allow(unsafe_code)]
 
 use crate::cgroup::memory_limit;
@@ -31,7 +31,7 @@ const DIR_MODE: u32 = 0o700;
 pub struct RealEnv {
     root: PathBuf,
     os: Os,
-    /// Direct I/O was refused once: said in the log already.
+    /// The refusal of direct I/O is in the log already.
     warned: Arc<AtomicBool>,
     /// Directories that were opened to sync them.
     directories: Mutex<BTreeMap<String, Arc<fs::File>>>,
@@ -42,12 +42,11 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Bytes of memory that this machine has, or the container that the process runs in, as far as
-/// that is known.
+/// Bytes of memory of this machine, or of the container of the process, as far as known.
 pub fn memory_bytes() -> Option<u64> {
-    // Needs no `/proc`, which a server in a root of its own may not have.
+    // Needs no `/proc`, which a server with a root of its own may lack.
     let number = |name| {
-        // SAFETY: it only tells a number.
+        // SAFETY: it only returns a number.
         u64::try_from(unsafe { libc::sysconf(name) }).ok()
     };
     let machine = || number(libc::_SC_PHYS_PAGES)?.checked_mul(number(libc::_SC_PAGESIZE)?);
@@ -75,8 +74,8 @@ impl RealEnv {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
     }
 
-    /// A directory, opened once: its names are made durable without another open file, for which
-    /// there may be no room when it matters.
+    /// A directory, opened once: its names can then be made durable without another open file, for
+    /// which there may be no room at that time.
     fn directory(&self, dir: &str) -> Result<Arc<fs::File>> {
         let mut directories = self.directories.lock();
         if let Some(file) = directories.get(dir) {
@@ -117,13 +116,13 @@ struct RealFile {
     warned: Arc<AtomicBool>,
 }
 
-/// Whether a refusal of this transfer would say something about direct I/O as such.
+/// True if a refusal of this transfer concerns direct I/O as such.
 fn is_aligned(offset: u64, len: usize) -> bool {
     offset.is_multiple_of(IO_ALIGN as u64) && len.is_multiple_of(IO_ALIGN)
 }
 
 impl RealFile {
-    /// Goes on buffered. Threads that are refused at the same time all come here.
+    /// Continues with buffered I/O. Threads that are refused at the same time all come here.
     fn fall_back(&self) -> io::Result<()> {
         let fd = self.file.as_raw_fd();
         // SAFETY: plain system call on an open descriptor.
@@ -195,8 +194,8 @@ impl RealFile {
         }
     }
 
-    /// Where `fallocate` is not offered: zeros beyond the end, which takes the blocks as well.
-    /// Ranges inside the file are left as they are.
+    /// If `fallocate` is not supported: writes zeros beyond the end, which also takes the blocks.
+    /// Ranges inside the file stay unchanged.
     fn allocate_by_writing(&self, end: u64) -> io::Result<()> {
         let mut at = self.file.metadata()?.len();
         let zeros = crate::AlignedBuf::new(1 << 20);
@@ -208,8 +207,8 @@ impl RealFile {
         Ok(())
     }
 
-    /// Has pages of the cache behind a range that was just allocated, where writes go by way of it:
-    /// whoever commits into them then copies, and does not wait until the system has made them. A
+    /// Creates pages of the cache for a range that was just allocated, if writes go through the
+    /// cache: commits into them then only copy, and need not wait until the system has made them. A
     /// hint.
     fn have_cached(&self, offset: u64, len: u64) {
         #[cfg(target_os = "linux")]
@@ -271,7 +270,7 @@ impl File for RealFile {
     }
 }
 
-/// Takes the lock, alone to write and with other readers else, or says who has it.
+/// Takes the lock, or names its holder in the error.
 fn lock(mut file: &fs::File, path: &Path, write: bool) -> Result<()> {
     let how = if write { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: plain system call on an open descriptor.
@@ -358,7 +357,7 @@ impl Env for RealEnv {
             let error = Error::new(Code::DirectoryUnsafe).with("file", full.display());
             return Err(error.with("mode", format_args!("{:o}", mode & 0o7777)));
         }
-        // The one that is there now, and not one of this name that was removed.
+        // Use the directory that exists now, not a removed one of this name.
         let known = self.directories.lock().remove(dir);
         match (self.directory(dir), known) {
             (Err(error), Some(known)) if error.code().is_shortage() => {

@@ -1,5 +1,5 @@
-//! Where `event` takes its locks and atomics from: the models of `crates/sim/tests/models` compile
-//! it against others, whose every operation is a scheduling point.
+//! The locks and atomics of `event`. The models of `crates/sim/tests/models` compile it against
+//! their own, in which every operation is a scheduling point.
 
 #[cfg(target_os = "linux")]
 pub(crate) use crate::futex::Parking;

@@ -1,5 +1,5 @@
-//! An environment for tests of what happens each so often: its clock follows the work that looks at
-//! it, so such tests count and need no time.
+//! An environment for tests of periodic work: its clock advances with the work that reads it, so
+//! such tests count and need no time.
 
 use crate::{Env, Event, Woken};
 use evenkeel_base::Cause;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// An environment whose clock moves on by so much each time it is looked at.
+/// An environment whose clock advances by a fixed amount at each reading.
 pub struct TickingEnv {
     inner: Arc<dyn Env>,
     tick_ns: u64,
@@ -23,12 +23,12 @@ impl TickingEnv {
         TickingEnv { inner, tick_ns, now_ns, yields: AtomicU64::new(0), waits: Default::default() }
     }
 
-    /// Times that the processor was given away.
+    /// The number of times that the processor was yielded.
     pub fn yields(&self) -> u64 {
         self.yields.load(Ordering::SeqCst)
     }
 
-    /// Waits under a cause.
+    /// The number of waits under a cause.
     pub fn waits(&self, cause: Cause) -> u64 {
         self.waits[cause as usize].load(Ordering::SeqCst)
     }

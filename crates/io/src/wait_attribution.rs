@@ -1,14 +1,15 @@
-//! What no recorded wait explains (protocol G6): the time of an operation beyond 1 ms of which
-//! neither a wait with a cause nor the processor's time of the thread is known, nor that in which
-//! it waited for a processor, which is a cause of its own.
+//! Time that no recorded wait explains (protocol G6): the part of an operation beyond 1 ms that is
+//! neither a wait with a cause nor processor time of the thread. Time in which the thread waited
+//! for a processor is a cause of its own.
 //!
-//! Cheap enough for every operation: two readings of the processor's tick counter. The processor
-//! time of a thread takes a system call, which costs as much as finding a row: it is read at most
-//! once in 4 ms before an operation, and after one that took long (each of 16 clients on 2 cores
-//! has an operation in a millisecond: once in that would be a call for nearly each). What a thread
-//! has used between is taken for the operation's: so much of a wait, at most, may not be found. The
-//! same holds of the wait for a processor, which takes the reading of a file: once in 50 ms at
-//! most, and after an operation that is not explained otherwise.
+//! It is cheap enough for every operation: two readings of the processor's tick counter. The
+//! processor time of a thread takes a system call, which costs as much as finding a row. It is read
+//! at most once in 4 ms before an operation, and after an operation that took long. (Each of 16
+//! clients on 2 cores has an operation per millisecond, so one reading per millisecond would be a
+//! call for nearly each.) The time used since the last reading is attributed to the operation, so
+//! at most that much of a wait may be missed. The same holds for the wait for a processor, which
+//! takes the reading of a file: once in 50 ms at most, and after an operation that is not explained
+//! otherwise.
 
 use crate::os;
 use crate::runtime::Runtime;
@@ -19,13 +20,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Operations that took longer are looked at.
+/// Operations that took longer than this are examined.
 const SLOW_NS: u64 = 1_000_000;
 /// The processor time is read again after this.
 const FRESH_NS: u64 = 4_000_000;
 /// So is the wait for a processor after this.
 const WAITED_FRESH_NS: u64 = 50_000_000;
-/// What is found beyond this is recorded: less is how exact the clocks are.
+/// Only findings beyond this are recorded: less is within the accuracy of the clocks.
 const FOUND_NS_MIN: u64 = 100_000;
 
 thread_local! {
@@ -48,7 +49,7 @@ fn ticks_per_1024_us() -> u64 {
     })
 }
 
-/// How long this thread has waited for a processor in all; 0 where the system does not say.
+/// The total wait of this thread for a processor; 0 if the system does not tell.
 fn waited_ns() -> u64 {
     os::processor_ns().map_or(0, |(_, waited)| waited)
 }
@@ -67,14 +68,14 @@ pub struct Operation {
 }
 
 impl Runtime {
-    /// Begins to measure operations for what nothing explains: in real environments, for the clock
-    /// of a simulated one is not the processor's.
+    /// Begins to measure unexplained time of operations: in real environments only, because the
+    /// clock of a simulated one is not the processor's.
     pub fn explain(&self) {
         ticks_per_1024_us();
         self.explaining.store(true, Ordering::Relaxed);
     }
 
-    /// An operation begins. Operations of one thread do not contain each other.
+    /// Begins an operation. Operations of one thread do not contain each other.
     #[inline]
     pub fn operation(&self) -> Operation {
         if !self.explaining.load(Ordering::Relaxed) {
@@ -90,7 +91,7 @@ impl Runtime {
         Operation { start, explained: attributed_ns() }
     }
 
-    /// It has ended: what it took beyond all that is known is recorded as `unexplained`.
+    /// Ends it: the time beyond everything known is recorded as `unexplained`.
     #[inline]
     pub fn operation_ends(&self, operation: Operation) {
         if operation.start == 0 {
@@ -106,7 +107,7 @@ impl Runtime {
     fn look_at(&self, operation: Operation, wall_ns: u64) {
         let (at, cpu) = READ.get();
         let now = os::thread_cpu_ns();
-        // What was used between the reading and the start may count too.
+        // Time used between the reading and the start may count, too.
         let used = now.saturating_sub(cpu);
         READ.set((at.max(operation.start), now));
         let waited = attributed_ns().wrapping_sub(operation.explained);
@@ -116,7 +117,8 @@ impl Runtime {
         }
         let (seen, all) = (WAITED.get(), waited_ns());
         WAITED.set((seen.0.max(operation.start), all));
-        // That of a thread that has just been woken is in the wait that it was woken from, too.
+        // A thread that has just been woken waited for the processor within the wait that woke it,
+        // too.
         let processor = all.saturating_sub(seen.1).min(rest);
         for (cause, ns) in [(Cause::Processor, processor), (Cause::Unexplained, rest - processor)] {
             if ns > FOUND_NS_MIN {
@@ -151,19 +153,19 @@ mod tests {
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         let unexplained = || rt.stalls.get(Cause::Unexplained);
         let event = Arc::new(Event::new());
-        // Not asked to explain: nothing is measured.
+        // Measuring was not requested: nothing is measured.
         let op = rt.operation();
         event.block(event.now(), Some(Duration::from_millis(5)));
         rt.operation_ends(op);
         assert_eq!(unexplained().count, 0);
         rt.explain();
-        // A wait with a cause explains itself; so does computing.
+        // A wait with a cause is explained, and so is computing.
         let op = rt.operation();
         rt.wait(&event, event.now(), Some(Duration::from_millis(20)), Cause::RowLock);
         spin(Duration::from_millis(20));
         rt.operation_ends(op);
         let noise = unexplained().us;
-        // A wait without one does not.
+        // A wait without a cause is not.
         let op = rt.operation();
         event.block(event.now(), Some(Duration::from_millis(50)));
         rt.operation_ends(op);
@@ -177,7 +179,7 @@ mod tests {
         assert_eq!(unexplained().count, before);
     }
 
-    /// Two who compute on one processor: each waits for it about half of the time.
+    /// Two computing threads on one processor: each waits for it about half of the time.
     #[test]
     fn waits_for_a_processor_are_a_cause() {
         os::stay_on_nth(0);
@@ -197,7 +199,7 @@ mod tests {
             over.store(true, Ordering::Relaxed);
         });
         if os::processor_ns().is_none() {
-            return; // The system does not say.
+            return; // The system does not tell.
         }
         let (processor, unexplained) =
             (rt.stalls.get(Cause::Processor).us, rt.stalls.get(Cause::Unexplained).us);

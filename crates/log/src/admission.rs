@@ -1,11 +1,11 @@
-//! The waiting side of admission (G1): first come, first served in each share, and the preparing of
-//! segments that a reservation may need.
+//! The waiting part of admission (G1): first come, first served in each share, and the preparation
+//! of segments that a reservation may need.
 //!
-//! A waiter is woken by its own event whenever it may be its turn: space became free, a segment
-//! stands, the one before it is gone, writes have stopped. The first in a queue helps itself where
-//! it can: it writes the buffer, prepares a segment. For the age of the log it wakes the
-//! checkpointer, which finds in `Log::needed` how far it has to come and sets those to work who
-//! hold it up; each step of theirs wakes it again. So no timer takes part.
+//! A waiter's own event wakes it whenever it may be its turn: space became free, a segment is
+//! ready, the waiter before it has left, writes have stopped. The first in a queue helps itself if
+//! it can: it writes the buffer or prepares a segment. If the log is too old it wakes the
+//! checkpointer, which reads the needed position from `Log::needed` and wakes the actors that hold
+//! it up; each step of theirs wakes it again. So no timer is involved.
 
 use crate::shared::{LogState, LogWaiters, Shared, notify};
 use crate::space::Share;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Shared {
-    /// Prepares the first segments: one to write to and two ahead. On a full disk the first one
-    /// is enough to open; users cannot write then.
+    /// Prepares the first segments: one to write to and two ahead. On a full disk the first one is
+    /// enough to open; users cannot write then.
     pub(crate) fn prepare_first(&self) -> Result<()> {
         self.note_prepared();
         let end = Lsn(self.end.load(Ordering::Acquire));
@@ -35,7 +35,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Admission learns where the segments end.
+    /// Passes the end of the segments to admission.
     fn note_prepared(&self) {
         let mut state = self.state.lock();
         self.note_prepared_in(&mut state);
@@ -47,7 +47,7 @@ impl Shared {
         state.space.prepared_user = prepared.user;
     }
 
-    /// A step of preparing a segment is due.
+    /// True if a step of preparing a segment is due.
     pub(crate) fn wants_segment(&self) -> bool {
         let reach = {
             let state = self.state.lock();
@@ -56,8 +56,8 @@ impl Shared {
         self.segments.is_due(reach, self.checkpoint_lsn())
     }
 
-    /// Wakes who prepares segments as the log comes to need one: those who lack it would have to
-    /// wait for all of it.
+    /// Wakes the preparing thread as the log comes to need a segment: otherwise the operations that
+    /// lack it would wait for the whole preparation.
     pub(crate) fn call_for_segment(&self) {
         let is_at_it = self.state.lock().preparing;
         if !is_at_it && self.wants_segment() {
@@ -65,20 +65,20 @@ impl Shared {
         }
     }
 
-    /// One step of preparing a segment; false if somebody else is at it.
+    /// One step of preparing a segment; false if another thread is preparing.
     pub(crate) fn prepare(&self) -> Result<bool> {
         let start = lsn_of(self.start.0);
         self.preparing(|| self.segments.prepare_step(start, self.checkpoint_lsn()).map(|_| ()))
     }
 
-    /// True if there are segments that a log of its size has no use for.
+    /// True if there are segments that a log of this size does not need.
     pub(crate) fn has_surplus(&self) -> bool {
         let kept = self.kept(&self.state.lock());
         self.segments.has_surplus(kept, self.checkpoint_lsn())
     }
 
-    /// One step of giving segments back that a log of its size has no use for; false if somebody
-    /// else prepares some.
+    /// One step of removing segments that a log of this size does not need; false if another thread
+    /// is preparing.
     pub(crate) fn give_back(&self) -> Result<bool> {
         self.preparing(|| {
             if self.segments.remove_behind(self.checkpoint_lsn())? {
@@ -87,7 +87,7 @@ impl Shared {
             let cut = {
                 let mut state = self.state.lock();
                 let cut = self.segments.cut_ahead(self.kept(&state));
-                // From here on nobody is admitted to them.
+                // From here on no reservation may use them.
                 self.note_prepared_in(&mut state);
                 cut
             };
@@ -95,18 +95,19 @@ impl Shared {
         })
     }
 
-    /// Segments that begin behind this hold nothing and will hold nothing of what is admitted; on a
-    /// full disk all are kept: commits and reverts have nothing else (G4).
+    /// Segments that begin behind this position are empty and stay empty for all admitted
+    /// reservations. On a full disk all are kept, because commits and rollback have no other space
+    /// (G4).
     fn kept(&self, state: &LogState) -> Lsn {
         if self.rt.health.check_user().is_err() {
             return Lsn(u64::MAX);
         }
-        // And some flushes amid the records of one reservation.
+        // Plus some flushes amid the records of one reservation.
         Lsn(state.space.reach(state.buffer.end(), 0).0 + 64 * state.space.pad)
     }
 
-    /// A step of who prepares segments or gives them back, one at a time; false if somebody else
-    /// is at it.
+    /// A step of preparing or removing segments, by one thread at a time; false if another thread
+    /// is at work.
     fn preparing(&self, step: impl FnOnce() -> Result<()>) -> Result<bool> {
         if std::mem::replace(&mut self.state.lock().preparing, true) {
             return Ok(false);
@@ -126,8 +127,7 @@ impl Shared {
         }
     }
 
-    /// Notes what a user's reservation met, the law of log space by its inputs, if somebody asked
-    /// for that.
+    /// Records the law of log space for a user's reservation, if recording is on.
     pub(crate) fn note_throttle(&self, inputs: [u64; 4], met: Throttle) {
         let now = || self.rt.env.now_ns();
         let what = || (inputs.to_vec(), met.numbers());
@@ -179,7 +179,7 @@ impl Shared {
             }
             let (lack, reach, unwritten) = {
                 let mut state = self.state.lock();
-                // The log may have become smaller than it was when this one came.
+                // The log may have shrunk since this reservation came.
                 state.check_size(share, n)?;
                 let front = state.queues[share as usize].front().map(|w| w.ticket);
                 let lack = if front == Some(ticket) { state.admit(share, n) } else { None };
@@ -196,7 +196,7 @@ impl Shared {
                     if self.prepare()? {
                         continue;
                     }
-                    // Somebody else is at it, who wakes this one.
+                    // Another thread is preparing and wakes this one.
                 }
                 Some(Lack::Age | Lack::Segments) if share == Share::Checkpoint => {
                     return Err(Error::new(Code::LogFull).with("bytes", n));

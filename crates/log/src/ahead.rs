@@ -1,8 +1,8 @@
-//! Blocks of the log, read ahead of a scan: helpers take one chunk after another, read it and look
-//! at every block in it (checksums are most of the work); the scan gets the chunks in order.
+//! Blocks of the log, read ahead of a scan: helpers take one chunk after another, read it and
+//! verify every block in it (checksums are most of the work); the scan gets the chunks in order.
 //!
 //! Invariants: a chunk lies in one segment and is read once; `taken <= claimed <= taken + WINDOW`,
-//! counted in chunks. A scan that goes back reads for itself. Only `replay` may call this.
+//! counted in chunks. A scan that goes back reads by itself. Only `replay` may call this.
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, DatabaseId, Error, Result};
@@ -20,17 +20,17 @@ const CHUNK_BLOCKS: u64 = 1024;
 pub(crate) const WINDOW: usize = 4;
 const HELPERS: usize = 2;
 
-/// Consecutive blocks, looked at.
+/// Consecutive verified blocks.
 #[derive(Default)]
 pub(crate) struct ScannedBlocks {
     first: u64,
     bytes: Vec<u8>,
-    /// None where no valid block of its place is.
+    /// None where the place has no valid block.
     headers: Vec<Option<BlockHeader>>,
 }
 
 impl ScannedBlocks {
-    /// Reads blocks of a segment in place of what the chunk had.
+    /// Reads blocks of a segment into the chunk, replacing its content.
     fn read(
         &mut self,
         rt: &Runtime,
@@ -52,7 +52,7 @@ impl ScannedBlocks {
         self.first..self.first + self.headers.len() as u64
     }
 
-    /// The valid block of this number, or `None` if none is at its place; it is in the chunk.
+    /// The valid block of this number, which lies in the chunk; `None` if its place has none.
     pub(crate) fn get(&self, block: u64) -> Option<(BlockHeader, &[u8])> {
         let at = (block - self.first) as usize;
         let payload = &self.bytes[at * BLOCK + BLOCK_HEADER..(at + 1) * BLOCK];
@@ -64,9 +64,9 @@ impl ScannedBlocks {
     }
 }
 
-/// The header of a block, if it is a valid one of this number.
+/// The header of a block, if the block is valid and has this number.
 pub(crate) fn valid_block(number: u64, bytes: &[u8], database: DatabaseId) -> Option<BlockHeader> {
-    // What was never written, or long ago, is not worth a checksum.
+    // A block that was never written, or written long ago, is not worth a checksum.
     let is_here = block_number(bytes) == Some(number);
     is_here.then(|| BlockHeader::decode(bytes, database)).flatten()
 }
@@ -109,16 +109,16 @@ fn chunk_end(segment: &SegmentHeader, block: u64, end: u64) -> u64 {
 
 #[derive(Default)]
 struct State {
-    /// First block that no helper has taken on.
+    /// First block that no helper has claimed.
     next: u64,
-    /// Chunks taken on and not yet given to the scan.
+    /// Chunks claimed and not yet passed to the scan.
     waiting: usize,
     /// Read, by their first block.
     ready: BTreeMap<u64, Result<ScannedBlocks>>,
     spare: Vec<ScannedBlocks>,
-    /// Helpers that have not ended.
+    /// Helpers that are still running.
     helpers: usize,
-    /// One of them has panicked: the chunk that it had taken on does not come.
+    /// A helper has panicked: the chunk that it had claimed does not come.
     panicked: bool,
     stopped: bool,
 }
@@ -133,7 +133,7 @@ struct Line {
 }
 
 impl Line {
-    /// Takes on the next chunk, with memory for it; `None` at the end.
+    /// Claims the next chunk, with memory for it; `None` at the end.
     fn claim(&self) -> Option<(u64, ScannedBlocks)> {
         let ready = || {
             let state = self.state.lock();
@@ -145,7 +145,7 @@ impl Line {
             let block = state.next;
             let segment = segment_of(&self.segments, block);
             let segment = segment.filter(|_| block < self.end && !state.stopped)?;
-            // If not: another one was quicker.
+            // Otherwise another helper was faster.
             if state.waiting < WINDOW {
                 state.next = chunk_end(&segment, block, self.end);
                 state.waiting += 1;
@@ -167,7 +167,7 @@ impl Line {
     }
 }
 
-/// The scan waits for no helper that is gone, for whatever reason.
+/// Reports the end of a helper for any reason, so that the scan does not wait for it.
 struct Leaving<'a>(&'a Line);
 
 impl Drop for Leaving<'_> {
@@ -180,7 +180,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// The helpers, seen from the scan.
+/// The helpers, from the view of the scan.
 pub(crate) struct ScanAhead {
     line: Arc<Line>,
     helpers: Vec<Box<dyn Task>>,
@@ -216,8 +216,8 @@ impl ScanAhead {
         Ok(ahead)
     }
 
-    /// Puts the chunk that holds a block into `chunk`, whose memory is used again; false if it does
-    /// not come: it was passed already, or lies behind the end.
+    /// Replaces the content of `chunk` by the chunk that holds a block, reusing its memory. False
+    /// if that chunk does not come: it was passed already, or lies behind the end.
     ///
     /// # Errors
     /// Those of reading; `Internal` if a helper has panicked.
@@ -251,13 +251,13 @@ impl ScanAhead {
         }
     }
 
-    /// Chunks taken on and not yet given to the scan.
+    /// Chunks claimed and not yet passed to the scan.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.line.state.lock().waiting
     }
 
-    /// Waits until nothing more can be read ahead; how many chunks were.
+    /// Waits until nothing more can be read ahead; returns the number of chunks.
     #[cfg(test)]
     pub(crate) fn await_window(&self) -> usize {
         let read = || self.line.state.lock().ready.len();
@@ -265,7 +265,7 @@ impl ScanAhead {
         read()
     }
 
-    /// Ends the helpers; after an error too.
+    /// Ends the helpers, also after an error.
     ///
     /// # Errors
     /// That of a helper's thread.
@@ -278,7 +278,7 @@ impl ScanAhead {
     }
 }
 
-/// Also where the scan panics: no helper waits for ever.
+/// Ends the helpers also if the scan panics: no helper waits for ever.
 impl Drop for ScanAhead {
     fn drop(&mut self) {
         self.line.state.lock().stopped = true;

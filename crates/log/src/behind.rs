@@ -1,9 +1,9 @@
-//! What lies behind the end of the log that a scan has found: a block of its place that states a
+//! The look behind the end of the log that a scan has found: a valid block there that states a
 //! durable position beyond the end proves that the log was damaged, not cut (B1).
 //!
-//! Every block up to the end of the last segment is looked at, which is as much as lies prepared
-//! (three segments, as a rule). So a scan hands the look to its caller, who has other work to do
-//! meanwhile (RFC 37) and begins nothing behind the end before the look is over.
+//! Every block up to the end of the last segment is examined, which is the prepared part (three
+//! segments, usually). So a scan passes the look to its caller, which has other work to do
+//! meanwhile (RFC 37) and writes nothing behind the end before the look has ended.
 
 use crate::ahead::{segment_of, valid_block};
 use crate::replay::{LogEnd, damaged};
@@ -12,30 +12,31 @@ use evenkeel_format::wal::{BLOCK, BLOCKS_ALIGN, SegmentHeader, lsn_of, segment_p
 use evenkeel_io::{AlignedBuf, OpenMode, Runtime};
 use std::sync::Arc;
 
-/// Blocks that are read at once.
+/// Blocks that are read at a time.
 const READ_BLOCKS: u64 = (1 << 20) / BLOCK as u64;
 
-/// The look at what lies behind the end of a scan, still to be taken.
+/// The look at the blocks behind the end of a scan, still to be done.
 #[must_use = "a hole in the log is not told from its end before this was looked at"]
 pub struct Behind {
     pub(crate) rt: Arc<Runtime>,
     pub(crate) segments: Arc<[SegmentHeader]>,
-    /// The block that the scan did not find, or not of its epoch.
+    /// The block that the scan did not find, or found with another epoch.
     pub(crate) broken: u64,
     pub(crate) end: LogEnd,
 }
 
 impl Behind {
-    /// Bytes that the look will read, nearly.
+    /// Approximate number of bytes that the look will read.
     pub fn bytes(&self) -> u64 {
         let is_behind = |s: &&SegmentHeader| s.end_block() > self.broken;
         let segments = self.segments.iter().filter(is_behind);
         segments.map(|s| (s.end_block() - s.first_block.max(self.broken)) * BLOCK as u64).sum()
     }
 
-    /// The log has to have a block of this epoch, which was begun, or of a younger one: its start
-    /// is durable before anything says so. It may have been the last block, so that none tells.
-    /// Nothing is said of a scan that found no block at all: its caller misses what it looks for.
+    /// Checks that the log has a block of this epoch, which was begun, or of a later one: the start
+    /// of an epoch is durable before anything mentions it. The block may have been the last one, so
+    /// no other proves it. A scan that found no block at all is not checked: its caller notices the
+    /// missing records.
     ///
     /// # Errors
     /// `LogDamaged` if the scan ended in an older one.
@@ -50,13 +51,14 @@ impl Behind {
         Err(name_place(&self.segments, error, self.broken))
     }
 
-    /// Looks at every block. Blocks of epochs before the one that ends there do not count: it took
-    /// over from them, whatever they say.
+    /// Examines every block. Blocks of epochs before the one that ends there do not count, because
+    /// that epoch replaced them.
     ///
     /// # Errors
-    /// `LogDamaged` if one states that what the scan did not find was durable; those of reading.
+    /// `LogDamaged` if a block states that something the scan did not find was durable; those of
+    /// reading.
     pub fn check(&self) -> Result<()> {
-        // Nobody needs these blocks again: past the system's cache, where the storage allows it.
+        // These blocks are not needed again: bypass the system's cache, if the storage allows it.
         let mode = OpenMode::READ.direct();
         let mut buf = AlignedBuf::new(READ_BLOCKS as usize * BLOCK);
         for segment in self.segments.iter().filter(|s| s.end_block() > self.broken + 1) {
@@ -75,7 +77,7 @@ impl Behind {
         Ok(())
     }
 
-    /// Looks at blocks from this one on.
+    /// Examines blocks from this one on.
     fn look(&self, first: u64, bytes: &[u8]) -> Result<()> {
         let database = self.rt.database();
         for (number, bytes) in (first..).zip(bytes.chunks_exact(BLOCK)) {
@@ -93,7 +95,7 @@ impl Behind {
     }
 }
 
-/// Says where a block lies.
+/// Adds the place of a block to an error.
 pub(crate) fn name_place(segments: &[SegmentHeader], error: Error, block: u64) -> Error {
     match segment_of(segments, block) {
         Some(s) => error.with("file", segment_path(s.number)).with("offset", s.offset_of(block)),

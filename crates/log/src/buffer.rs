@@ -1,11 +1,11 @@
-//! The log buffer: chunks of whole blocks that records are copied into and that a flush takes away,
-//! writes and gives back. Nothing here waits, locks or does I/O; `Log` guards it with its mutex.
+//! The log buffer: chunks of whole blocks into which records are copied, and which a flush takes,
+//! writes and returns. Nothing here waits, locks or does I/O; `Log` guards it with its mutex.
 //!
 //! Life of a chunk: free -> filling -> sealed (full) -> taken by a flush -> free. A flush pads the
-//! block being filled and takes the filling chunk too, so chunks not full are at most two: the one
-//! being filled and the last one of the flush under way. `room()` bytes of payload not written yet
-//! always fit. Who appends has reserved them, and the buffer has grown for him then (B2): one made
-//! at its full size would be cleared by each open, most of which are short.
+//! block being filled and takes the filling chunk too, so at most two chunks are not full: the one
+//! being filled and the last one of the flush under way. `room()` bytes of unwritten payload always
+//! fit. A caller reserves the bytes before it appends them, and the buffer grows at the reservation
+//! (B2). A buffer of full size would have to be cleared by each open, most of which are short.
 
 use evenkeel_base::{DatabaseId, Lsn};
 use evenkeel_format::wal::{
@@ -13,12 +13,12 @@ use evenkeel_format::wal::{
 };
 use evenkeel_io::AlignedBuf;
 
-/// Blocks that lie together in memory and in the log.
+/// Adjacent blocks, in memory and in the log.
 pub(crate) struct Chunk {
     bytes: AlignedBuf,
     first_block: u64,
     used_blocks: usize,
-    /// Records below are whole where this chunk and those before it are written.
+    /// Records below are complete once this chunk and those before it are written.
     whole_end: u64,
 }
 
@@ -38,19 +38,19 @@ impl Chunk {
         lsn_of(self.first_block + self.used_blocks as u64)
     }
 
-    /// Where the last record ends that is whole with it: its own end, or where a record begins that
-    /// goes on in the next chunk.
+    /// The end of the last record that is complete with this chunk: the chunk's own end, or the
+    /// beginning of a record that continues in the next chunk.
     pub(crate) fn whole_end(&self) -> Lsn {
         Lsn(self.whole_end)
     }
 
-    /// Its blocks as they go to the file.
+    /// Its blocks in the form of the file.
     pub(crate) fn used(&self) -> &[u8] {
         &self.bytes[..self.used_blocks * BLOCK]
     }
 
-    /// Puts in what is known only now, and the checksums. `start` is the first block of the epoch
-    /// and the position it took over from.
+    /// Fills in the fields that are known only now, and the checksums. `start` is the first block
+    /// of the epoch and the position at which it took over.
     pub(crate) fn finish(
         &mut self,
         database: DatabaseId,
@@ -73,7 +73,7 @@ impl Chunk {
         }
     }
 
-    /// Begins block `at`: full of data, no record begins in it, until told otherwise.
+    /// Begins block `at`: full of data, without the beginning of a record, unless set otherwise.
     fn open_block(&mut self, at: usize, data_len: u16) {
         self.used_blocks = at + 1;
         let header = &mut self.bytes[at * BLOCK..at * BLOCK + BLOCK_HEADER];
@@ -82,10 +82,10 @@ impl Chunk {
     }
 }
 
-/// The chunks and the position where the next record goes.
+/// The chunks and the position of the next record.
 pub(crate) struct Buffer {
     end: u64,
-    /// Where the last record begins.
+    /// The beginning of the last record.
     record: u64,
     filling: Chunk,
     sealed: Vec<Chunk>,
@@ -95,7 +95,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// A small buffer, beginning at block `start`; it grows by chunks of so many blocks.
+    /// A small buffer, beginning at block `start`; it grows by chunks of this many blocks.
     pub(crate) fn new(chunk_blocks: usize, start: u64) -> Buffer {
         assert!(chunk_blocks > 0 && chunk_blocks.is_multiple_of(8));
         let mut filling = Chunk::new(chunk_blocks);
@@ -113,7 +113,7 @@ impl Buffer {
         buffer
     }
 
-    /// Payload bytes that certainly fit between what is written and the end.
+    /// Payload bytes that certainly fit behind the unwritten ones.
     pub(crate) fn room(&self) -> u64 {
         (self.chunks.saturating_sub(3) * self.chunk_blocks * PAYLOAD) as u64
     }
@@ -167,8 +167,8 @@ impl Buffer {
         }
     }
 
-    /// Index of the block of the end inside the filling chunk, and the offset in its payload;
-    /// opens the block, and a new chunk, where needed.
+    /// Index of the last block inside the filling chunk, and the offset in its payload; opens the
+    /// block, and a new chunk, if needed.
     fn room_in_block(&mut self) -> (usize, usize) {
         let number = block_of(Lsn(self.end));
         let offset = (self.end % PAYLOAD as u64) as usize;
@@ -176,7 +176,7 @@ impl Buffer {
         if block == self.chunk_blocks {
             let next = self.free_chunk(number);
             let mut full = std::mem::replace(&mut self.filling, next);
-            // The end, if it is a new record that needs room.
+            // That is the end, if a new record needs the room.
             full.whole_end = self.record;
             self.sealed.push(full);
             block = 0;
@@ -188,8 +188,8 @@ impl Buffer {
     }
 
     fn free_chunk(&mut self, first_block: u64) -> Chunk {
-        // An empty list means that somebody appended more than he reserved: memory, not the log,
-        // pays for it.
+        // An empty list means that a caller appended more than it reserved: this costs memory, not
+        // log space.
         let mut chunk = self.free.pop().unwrap_or_else(|| {
             self.chunks += 1;
             Chunk::new(self.chunk_blocks)
@@ -199,8 +199,8 @@ impl Buffer {
         chunk
     }
 
-    /// Pads to a multiple of `align` blocks and hands over everything into `group` (which is
-    /// empty). The end moves to the block behind.
+    /// Pads to a multiple of `align` blocks and moves everything to `group` (which is empty). The
+    /// end moves to the next block.
     pub(crate) fn seal(&mut self, align: u64, group: &mut Vec<Chunk>) {
         let offset = (self.end % PAYLOAD as u64) as usize;
         if offset > 0 {
@@ -229,7 +229,7 @@ impl Buffer {
         std::mem::swap(&mut self.sealed, group);
     }
 
-    /// Hands over the oldest chunk that is full, if there is one, into `group` (which is empty).
+    /// Moves the oldest full chunk, if there is one, to `group` (which is empty).
     pub(crate) fn take_full(&mut self, group: &mut Vec<Chunk>) {
         if !self.sealed.is_empty() {
             group.push(self.sealed.remove(0));
@@ -246,8 +246,8 @@ impl Buffer {
 mod tests {
     use super::*;
 
-    /// What is written never ends inside a record, however its chunks are taken: nobody is told
-    /// that a commit is written of which a part is.
+    /// The written part never ends inside a record, whichever chunks are taken: no commit counts as
+    /// written if only a part of it is.
     #[test]
     fn chunks_end_where_records_do() {
         let mut random = evenkeel_io::Rng::new(3);

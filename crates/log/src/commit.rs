@@ -1,12 +1,12 @@
-//! Group commit: who writes and syncs for whom.
+//! Group commit: which thread writes and syncs for the others.
 //!
-//! The *leader* takes the buffer (who only lacks room in it: a chunk), writes it and syncs, one at
-//! a time; meanwhile the next group gathers. Waiters of a group are woken together when it is
-//! done; of the next group only its first waiter, the *designated* leader, is woken, to lead at
-//! once: no timer takes part, and nobody is woken in vain. The *syncer* role is taken for each
-//! sync, by a leader or by the beat of modes 0 and 2: two syncs at once could hide an error from
-//! one of them. Both roles are flags, not locks: no mutex is held across I/O or waits. A commit of
-//! mode 2 that comes while a leader syncs waits for that sync.
+//! The *leader* takes the buffer (a chunk only, if it just lacks room), writes it and syncs, one
+//! leader at a time; meanwhile the next group gathers. The waiters of a group are woken together
+//! when it is done. Of the next group only the first waiter, the *designated* leader, is woken, to
+//! lead at once. So no timer is involved, and no thread is woken in vain. The *syncer* role is
+//! taken for each sync, by a leader or by the beat of modes 0 and 2, because two concurrent syncs
+//! could hide an error from one of them. Both roles are flags, not locks: no mutex is held across
+//! I/O or waits. A commit of mode 2 that comes while a leader syncs waits for that sync.
 
 use crate::buffer::Chunk;
 use crate::shared::{Event, Shared, notify};
@@ -15,7 +15,7 @@ use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How far a waiter wants his record.
+/// How far a waiter wants its record to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncGoal {
     Written,
@@ -27,8 +27,8 @@ enum Turn {
     Lead,
     Wait { event: Arc<Event>, seen: u64, designated: bool },
 }
-/// What a thread leaves that panics while it leads a group or syncs: writes stop, and those who
-/// wait for it hear so. Forgotten at the end of either.
+/// Dropped by a thread that panics while it leads a group or syncs: writes stop, and waiting
+/// threads get the error. Forgotten at the end of either.
 struct LeftBehind<'s> {
     shared: &'s Shared,
     is_lead: bool,
@@ -40,14 +40,14 @@ impl Drop for LeftBehind<'_> {
             let mut state = self.shared.state.lock();
             *(if self.is_lead { &mut state.leading } else { &mut state.syncing }) = false;
         }
-        // Wakes all who wait for the log.
+        // Wakes all threads that wait for the log.
         let panicked = Error::internal("a thread panicked while it wrote the log");
         self.shared.rt.health.fail(panicked);
     }
 }
 
-/// What a designated leader leaves that panics while it waits, as the simulator ends a thread: the
-/// group chooses another one. Forgotten when it is woken.
+/// Dropped by a designated leader that panics while it waits, as the simulator ends a thread: the
+/// group chooses another leader. Forgotten when it is woken.
 struct LeftWaiting<'s>(&'s Shared);
 
 impl Drop for LeftWaiting<'_> {
@@ -78,7 +78,7 @@ impl Shared {
                 return Ok(());
             }
             if let Err(stopped) = self.rt.health.check_writable() {
-                // Somebody else may have stopped the writes: nobody leads those who wait for me.
+                // Another thread may have stopped writes: then no leader comes for this waiter.
                 if designated {
                     self.hand_over_lead();
                 }
@@ -121,13 +121,13 @@ impl Shared {
         Turn::Wait { seen: event.now(), event, designated: false }
     }
 
-    /// The designated leader needs nothing any more: the group chooses another one.
+    /// The designated leader no longer needs the group, which chooses another leader.
     fn hand_over_lead(&self) {
         self.state.lock().next_leader = false;
         self.group_done.iter().for_each(|event| event.notify());
     }
 
-    /// Leads one group if nobody does; false if somebody does.
+    /// Leads one group if there is no leader; false if there is one.
     pub(crate) fn try_lead(&self, sync: bool) -> Result<bool> {
         let lead = self.state.lock().take_lead();
         if lead {
@@ -136,8 +136,8 @@ impl Shared {
         Ok(lead)
     }
 
-    /// The same for who lacks room in the buffer and is the first of those: of what is there he
-    /// writes no more than makes room, for nobody behind him has any before he has.
+    /// As `try_lead`, for the first thread that lacks room in the buffer. It writes no more of the
+    /// buffer than makes room, because no thread behind it gets room before it does.
     pub(crate) fn try_make_room(&self) -> Result<bool> {
         let lead = self.state.lock().take_lead();
         if lead {
@@ -151,7 +151,8 @@ impl Shared {
         self.lead_part(sync, false)
     }
 
-    /// The same; of the buffer the oldest full chunk, if that is enough and there is one.
+    /// As `lead`; takes only the oldest full chunk of the buffer, if that is enough and there is
+    /// one.
     fn lead_part(&self, sync: bool, one_is_enough: bool) -> Result<()> {
         let left = LeftBehind { shared: self, is_lead: true };
         self.rt.step();
@@ -188,8 +189,8 @@ impl Shared {
         result
     }
 
-    /// Writes a group. Each chunk is given back when it is written: who waits for room does not
-    /// wait for all of what is before him.
+    /// Writes a group. Each chunk is returned when it is written, so a thread that waits for room
+    /// does not wait for the whole group.
     fn write_group(&self, mut group: Vec<Chunk>) -> Result<()> {
         let durable = Lsn(self.durable.load(Ordering::Acquire));
         let mut result = self.rt.health.check_writable();
@@ -217,7 +218,7 @@ impl Shared {
         result
     }
 
-    /// The leader waits for the device where the others wait for him: the same cause.
+    /// Records a wait for the device: the leader waits under the same cause as the others.
     fn on_device<R>(&self, f: impl FnOnce() -> R) -> R {
         self.rt.waiting(Cause::LogSync, f)
     }
@@ -253,7 +254,7 @@ impl Shared {
 
     /// The sync of modes 0 and 2.
     pub(crate) fn lazy_sync(&self) -> Result<()> {
-        // Commits from here on start a second of their own.
+        // Later commits start a second of their own.
         self.lazy_since.store(0, Ordering::Release);
         let end = self.end.load(Ordering::Acquire);
         self.wait(Lsn(end.saturating_sub(1)), SyncGoal::Written)?;
@@ -263,7 +264,7 @@ impl Shared {
         Ok(())
     }
 
-    /// True if half of the buffer waits to be written and nobody writes.
+    /// True if half of the buffer waits to be written and no thread writes.
     pub(crate) fn buffer_fills(&self) -> bool {
         let state = self.state.lock();
         let unwritten = state.buffer.end().0 - state.space.written.0;

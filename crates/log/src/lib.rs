@@ -1,6 +1,6 @@
 //! The write-ahead log: segments, blocks, reservation, group commit, replay (protocols B1-B4, G1,
-//! G4). Layers above reserve space before their first latch, append without waiting, and wait for
-//! durability holding nothing. Format: `evenkeel_format::wal`.
+//! G4). Layers above reserve space before their first latch, append without waiting, and hold
+//! nothing while they wait for durability. Format: `evenkeel_format::wal`.
 //!
 //! ```text
 //! checkpoint <= durable <= written <= end <= end + reserved <= prepared

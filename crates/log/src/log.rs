@@ -3,8 +3,8 @@
 //! One short mutex orders appends: position, copy into the buffer, and the caller's closure.
 //! Waiting for space is in `admission`, waiting for durability in `commit`.
 //!
-//! After the first failed write or sync the log is latched (`rt.health`): nothing is written any
-//! more, appends still succeed, waits fail.
+//! After the first failed write or sync the log is latched (`rt.health`): nothing more is written,
+//! appends still succeed, waits fail.
 
 use crate::buffer::Buffer;
 use crate::commit::SyncGoal;
@@ -60,8 +60,8 @@ pub struct Log {
 impl Log {
     /// Starts a new epoch at the first block boundary at or behind `start`: in a new directory
     /// (`Lsn(0)`) or after `replay` (exactly its `LogEnd::end`). Everything below is synced first,
-    /// then the first block of the epoch is. The checkpoint is taken to be where the oldest segment
-    /// begins: call `set_checkpoint`.
+    /// then the first block of the epoch. The checkpoint is assumed at the beginning of the oldest
+    /// segment until `set_checkpoint` is called.
     ///
     /// # Errors
     /// Those of the environment; `LogMissing`, `LogDamaged`, `LogVersion`.
@@ -69,8 +69,8 @@ impl Log {
         Log::create_aligned(rt, opts, start, 1)
     }
 
-    /// `create` with writes through the system's page cache: where commits wait for the write only
-    /// (mode 2), the write costs a copy then, not a turn of the device.
+    /// As `create`, with writes through the system's page cache: if commits wait only for the write
+    /// (mode 2), the write then costs a copy instead of an access to the device.
     ///
     /// # Errors
     /// As `create`.
@@ -78,7 +78,7 @@ impl Log {
         Log::begin(rt, opts, start, 1, false)
     }
 
-    /// `create` with writes padded to at least `align_blocks` blocks: to measure what it costs.
+    /// As `create`, with writes padded to at least `align_blocks` blocks, to measure that cost.
     #[doc(hidden)]
     pub fn create_aligned(
         rt: Arc<Runtime>,
@@ -119,7 +119,7 @@ impl Log {
             state: Mutex::new(LogState::new(buffer, space)),
             end: AtomicU64::new(start_lsn.0),
             written: AtomicU64::new(start_lsn.0),
-            // Blocks of the first write must not vouch for the gap in front of them.
+            // Blocks of the first write must not state that the gap before them is durable.
             durable: AtomicU64::new(from.0),
             checkpoint: AtomicU64::new(oldest.0),
             lazy_since: AtomicU64::new(0),
@@ -144,13 +144,12 @@ impl Log {
         Ok(Arc::new(Log { shared }))
     }
 
-    /// Reserves space for records whose bodies are `bytes` together. May wait (`log_space`); the
-    /// caller holds no latch. Users who give space back (`Runtime::freeing`) have the system's
-    /// share.
+    /// Reserves space for records whose bodies have `bytes` together. May wait (`log_space`); the
+    /// caller holds no latch. Users that free space (`Runtime::freeing`) use the system's share.
     ///
     /// # Errors
     /// `WritesStopped`; `DiskFull` if no segment can be prepared, or users are refused for that;
-    /// `LogTooLarge`; `LogFull`; `DatabaseClosed` where it would have to wait.
+    /// `LogTooLarge`; `LogFull`; `DatabaseClosed` if it would have to wait.
     pub fn reserve(&self, bytes: usize, share: Share) -> Result<Reserved> {
         self.reserve_with(bytes, share, None)
     }
@@ -185,7 +184,7 @@ impl Log {
         }
         let n = bytes as u64 + FRAMES;
         if share == Share::User {
-            // What others have reserved matters to who waits only.
+            // Reservations of others matter only to a reservation that waits.
             let inputs = [s.user_limit.load(Ordering::Acquire), self.age(), 0, n];
             let said = throttle(inputs);
             if said.delay_ns > 0 {
@@ -277,7 +276,8 @@ impl Log {
         self.shared.wait(lsn, SyncGoal::Durable)
     }
 
-    /// What a commit whose record is at `lsn` waits for under durability `d`, or another outcome.
+    /// Waits as long as durability `d` demands for a commit (or another outcome) whose record is at
+    /// `lsn`.
     ///
     /// # Errors
     /// As `wait_durable`.
@@ -307,8 +307,8 @@ impl Log {
         Lsn(self.shared.checkpoint.load(Ordering::Acquire))
     }
 
-    /// Tells that replay will never need records below `lsn` again (the checkpoint is durable).
-    /// Segments below may be recycled; waiting operations go on.
+    /// Declares that replay will never need records below `lsn` again (the checkpoint is durable).
+    /// Segments below may be recycled; waiting operations continue.
     ///
     /// # Errors
     /// `Internal` if `lsn` is not durable itself.
@@ -332,10 +332,10 @@ impl Log {
         Ok(())
     }
 
-    /// Changes the cap on the bytes of all segments. More may be used at once. Less is reached as
-    /// checkpoints move: users go on meanwhile with half of what those free; then `beat` gives
-    /// back the segments that are too many, or too large for a log of this size. A reservation that
-    /// waits and is now too large fails with `LogTooLarge`.
+    /// Changes the limit of the bytes of all segments. A greater limit applies at once. A lower
+    /// limit is reached as checkpoints advance: users continue meanwhile with half of the space
+    /// that those free, and then `beat` removes the segments that are too many, or too large for
+    /// this size. A waiting reservation that is now too large fails with `LogTooLarge`.
     pub fn set_log_bytes(&self, log_bytes: u64) {
         let s = &self.shared;
         s.segments.set_log_bytes(log_bytes);
@@ -355,8 +355,8 @@ impl Log {
         self.end().0.saturating_sub(self.checkpoint_lsn().0)
     }
 
-    /// The age from which on user operations wait for checkpoints (G1: the trigger), once a log
-    /// that is too old for its size has become younger.
+    /// The age at which user operations wait for checkpoints (G1: the trigger), once a log that is
+    /// too old for its size has become younger.
     pub fn capacity(&self) -> u64 {
         self.shared.capacity.load(Ordering::Acquire)
     }
@@ -366,12 +366,12 @@ impl Log {
         target(self.capacity())
     }
 
-    /// One step of background work: prepares segments ahead, gives back those that are too many,
-    /// writes what fills the buffer, syncs commits of modes 0 and 2 after a second. With `Idle`,
-    /// wait for `event()`, at most `next_beat_in()`.
+    /// One step of background work: prepares segments ahead, removes excess ones, writes a filling
+    /// buffer, syncs commits of modes 0 and 2 after a second. After `Idle` the caller waits for
+    /// `event()`, at most `next_beat_in()`.
     ///
     /// # Errors
-    /// `DiskFull`: call again when space may be free. `WritesStopped` after a failure.
+    /// `DiskFull`: call again when space may be available. `WritesStopped` after a failure.
     pub fn beat(&self) -> Result<Beat> {
         let s = &self.shared;
         s.rt.health.check_writable()?;
@@ -396,8 +396,8 @@ impl Log {
         self.shared.work.clone()
     }
 
-    /// How long the thread that calls `beat` may wait for the event after `Idle`; `None`: until it
-    /// comes (nothing is unsynced).
+    /// How long the thread that calls `beat` may wait for the event after `Idle`; `None`: for ever
+    /// (nothing is unsynced).
     pub fn next_beat_in(&self) -> Option<Duration> {
         let s = &self.shared;
         let since = s.lazy_since.load(Ordering::Acquire);
@@ -406,13 +406,13 @@ impl Log {
     }
 
     /// The event of the checkpointer. Notified when the end passes the position of `wake_at`, when
-    /// an operation waits for log space, and by those who hold the checkpoint up (dirty pages,
-    /// generations) whenever they have come further.
+    /// an operation waits for log space, and whenever the actors that hold the checkpoint up (dirty
+    /// pages, generations) have advanced.
     pub fn pressure(&self) -> Arc<Event> {
         self.shared.pressure.clone()
     }
 
-    /// Has the checkpointer woken when the end of the log passes `lsn`.
+    /// Wakes the checkpointer when the end of the log passes `lsn`.
     pub fn wake_at(&self, lsn: Lsn) {
         self.shared.pressure_at.store(lsn.0, Ordering::SeqCst);
         if self.end() >= lsn && self.shared.pressure_at.swap(u64::MAX, Ordering::SeqCst) != u64::MAX
@@ -421,7 +421,7 @@ impl Log {
         }
     }
 
-    /// The checkpoint that operations need who wait for log space now; `None` if none waits for
+    /// The checkpoint that operations waiting for log space need now; `None` if none waits for
     /// that.
     pub fn needed(&self) -> Option<Lsn> {
         self.shared.state.lock().needed()

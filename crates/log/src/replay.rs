@@ -1,9 +1,9 @@
 //! Read-only scan of the log, for recovery.
 //!
-//! The scan follows blocks by number. It ends at the first block that is not a valid one of this
-//! place, or belongs to an older epoch; it goes on into a younger epoch only at a block that says
-//! it is the first of its epoch and took over where the complete records end. Whether that is the
-//! end, and no hole, is known once what lies behind was looked at (`behind`).
+//! The scan follows blocks by number. It ends at the first block that is invalid at its place or
+//! belongs to an older epoch. It continues into a later epoch only at a block that is marked as the
+//! first of its epoch and took over where the complete records end. Whether that is the end, and no
+//! hole, is known only after the blocks behind were examined (`behind`).
 
 use crate::ahead::{ChunkReader, ScanAhead, ScannedBlocks};
 use crate::behind::{Behind, name_place};
@@ -16,7 +16,7 @@ use evenkeel_format::wal::{
 use evenkeel_io::{OpenMode, Runtime};
 use std::sync::Arc;
 
-/// Blocks that are not read ahead, for a few are not worth threads.
+/// Fewer blocks are read without read-ahead threads.
 const AHEAD_BLOCKS_MIN: u64 = 128;
 
 /// Receives the records of a scan in order.
@@ -35,7 +35,7 @@ pub struct LogEnd {
 }
 
 /// Scans the log from `from` (a record boundary; usually the checkpoint) to its end, or to the
-/// first record at or behind `until` (then what follows is not looked at).
+/// first record at or behind `until` (the rest is then not examined).
 ///
 /// # Errors
 /// `LogDamaged`, `LogMissing`, `LogVersion`, `BadEncoding` if the log is damaged below a position
@@ -51,8 +51,8 @@ pub fn replay(
     Ok(end)
 }
 
-/// Scans the log from `from` to its end, as `replay` does, but for what lies behind: the caller
-/// looks at that before anything is written there.
+/// Scans the log from `from` to its end as `replay` does, except for the blocks behind: the caller
+/// examines these before anything is written there.
 ///
 /// # Errors
 /// As `replay`.
@@ -81,7 +81,7 @@ fn run(
     Ok((end, broken.map(|broken| Behind { rt: rt.clone(), segments, broken, end })))
 }
 
-/// The end, and the first block that was not there, unless the scan ended before.
+/// Returns the end, and the first missing block unless the scan ended before.
 fn scan(
     blocks: &mut Blocks,
     from: Lsn,
@@ -117,7 +117,7 @@ fn scan(
                 let goes_on = scan.block(&header, payload, to);
                 goes_on.map_err(|e| name_place(&blocks.segments, e, next))?
             }
-            // An epoch that had to begin at a multiple of 4 KiB.
+            // The epoch may have had to begin at a multiple of 4 KiB.
             _ => match blocks.epoch_start_behind(next, &scan)? {
                 Some(start) => {
                     next = start;
@@ -133,17 +133,17 @@ fn scan(
     }
 }
 
-/// Looks at the headers of the segments that a scan from `from` would read.
+/// Checks the headers of the segments that a scan from `from` would read.
 ///
 /// # Errors
-/// `OtherDatabase` if one is another database's; `LogDamaged`, `LogMissing`, `LogVersion`,
+/// `OtherDatabase` if one belongs to another database; `LogDamaged`, `LogMissing`, `LogVersion`,
 /// `BadEncoding`; those of the environment.
 pub fn check_segments(rt: &Runtime, from: Lsn) -> Result<()> {
     crate::segments::read_headers(rt, Some(from)).map(drop)
 }
 
-/// Syncs the segments that hold the log from `from` until `until`: what a scan has read may never
-/// have been. Before this nothing may be written that relies on it.
+/// Syncs the segments that hold the log from `from` until `until`, because records that a scan has
+/// read may never have been synced. Before this nothing that relies on them may be written.
 ///
 /// # Errors
 /// As `check_segments`; those of syncing.
@@ -158,9 +158,9 @@ pub fn sync_segments(rt: &Runtime, from: Lsn, until: Lsn) -> Result<()> {
     rt.env.sync_dir("")
 }
 
-/// Blocks to records.
+/// Assembles records from blocks.
 struct Scan {
-    /// Bytes of a record not complete yet.
+    /// Bytes of an incomplete record.
     pending: Vec<u8>,
     pending_lsn: Lsn,
     end: LogEnd,
@@ -171,7 +171,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// True if a valid block of this place continues the records read so far.
+    /// True if the block is valid at this place and continues the records read so far.
     fn fits(&self, header: &BlockHeader) -> bool {
         if self.first || header.epoch == self.end.epoch {
             return true;
@@ -179,16 +179,16 @@ impl Scan {
         header.flags == EPOCH_START && header.durable >= self.end.end
     }
 
-    /// True if no record from here on is wanted.
+    /// True if no further record is wanted.
     fn is_over_at(&self, next: Lsn) -> bool {
         let begun_before = |until| !self.pending.is_empty() && self.pending_lsn < until;
         self.until.is_some_and(|until| next >= until && !begun_before(until))
     }
 
-    /// Takes a block; false once `until` is reached.
+    /// Processes a block; false once `until` is reached.
     fn block(&mut self, header: &BlockHeader, payload: &[u8], to: &mut dyn Replay) -> Result<bool> {
         if header.epoch != self.end.epoch {
-            // What the epoch before left incomplete was never acknowledged.
+            // A record that the epoch before left incomplete was never acknowledged.
             self.pending.clear();
             self.end.epoch = header.epoch;
         }
@@ -202,7 +202,7 @@ impl Scan {
             let n = missing.min(rest.len());
             self.pending.extend_from_slice(&rest[..n]);
             (rest, at) = (&rest[n..], at + n as u64);
-            // The length may have become known only now.
+            // The length may be known only now.
             let missing = self.missing()?.min(rest.len());
             self.pending.extend_from_slice(&rest[..missing]);
             (rest, at) = (&rest[missing..], at + missing as u64);
@@ -234,13 +234,13 @@ impl Scan {
             return Err(damaged("a record runs into padding"));
         }
         if self.pending.is_empty() {
-            // Also an empty block may be durable: the next epoch begins behind it.
+            // An empty block may be durable, too: the next epoch begins behind it.
             self.end.end = lsn_of(header.block + 1);
         }
         Ok(true)
     }
 
-    /// Bytes that the pending record lacks, as far as is known.
+    /// Bytes that the pending record lacks, as far as known.
     fn missing(&self) -> Result<usize> {
         let have = self.pending.len();
         if have < FRAME {
@@ -272,14 +272,14 @@ pub(crate) fn damaged(why: &str) -> Error {
     Error::new(Code::LogDamaged).with("why", why)
 }
 
-/// Blocks by number, many read at a time.
+/// Blocks by number, of which many are read at a time.
 struct Blocks {
     segments: Arc<[SegmentHeader]>,
     reader: ChunkReader,
-    /// Where much is to be read.
+    /// The read-ahead, if much is to be read.
     ahead: Option<ScanAhead>,
     chunk: ScannedBlocks,
-    /// What the scan needs lies before this block.
+    /// The scan needs no block from here on.
     end: u64,
 }
 
@@ -300,7 +300,7 @@ impl Blocks {
         Ok(Blocks { segments, reader, ahead, chunk: ScannedBlocks::default(), end })
     }
 
-    /// A valid block of this number, or `None` if there is none at its place.
+    /// The valid block of this number, or `None` if its place has none.
     fn get(&mut self, block: u64) -> Result<Option<(BlockHeader, &[u8])>> {
         if !self.chunk.holds(block) && !self.load(block)? {
             return Ok(None);
@@ -322,7 +322,7 @@ impl Blocks {
         self.ahead.as_mut().map_or(Ok(()), ScanAhead::stop)
     }
 
-    /// The first block of the next epoch, if one took over at the end of the scan so far.
+    /// The first block of the next epoch, if one took over at the present end of the scan.
     fn epoch_start_behind(&mut self, block: u64, scan: &Scan) -> Result<Option<u64>> {
         let start = block.next_multiple_of(BLOCKS_ALIGN);
         if start == block {

@@ -1,14 +1,14 @@
 //! The segment files: prepared ahead, written through, recycled behind the checkpoint.
 //!
 //! Invariants. Segments follow each other without a gap. A file under a segment's name always has
-//! that segment's intact header: a new file gets its blocks, is zero-written where each commit
-//! waits for the sync of its own write, and is synced, all under a temporary name, then renamed; a
-//! recycled one first loses its name (durably), then gets its new header, then its new name.
-//! Whatever else is in a file never counts as log: blocks carry their number and epoch. Temporary
+//! that segment's intact header: a new file gets its blocks, is zero-written if each commit waits
+//! for the sync of its own write, and is synced, all under a temporary name, and is then renamed. A
+//! recycled file first loses its name (durably), then gets its new header, then its new name. Other
+//! content of a file never counts as log, because blocks carry their number and epoch. Temporary
 //! files are removed at the next start. At least two segments lie ahead of the end before users are
-//! admitted; a third grows as the log does. Where the log became smaller, segments made for the
-//! larger one are not recycled but removed, from either end of the row, one after another for good;
-//! one stays. `SegmentTable` is locked for table work only, never across I/O; one thread at a time
+//! admitted; a third grows as the log does. If the log shrinks, segments made for the larger log
+//! are removed instead of recycled, from either end of the row, each durably before the next; one
+//! stays. `SegmentTable` is locked for table work only, never across I/O; one thread at a time
 //! prepares and removes.
 
 use evenkeel_base::metrics::Metric;
@@ -26,7 +26,7 @@ pub(crate) const DIR: &str = "wal";
 const NEW: &str = "wal/new.tmp";
 const RECYCLE: &str = "wal/recycle.tmp";
 const PROBE: &str = "wal/probe.tmp";
-/// How long a write is made again that the system is short of something for, and how often.
+/// How long, and at what interval, a write is repeated that failed for want of a resource.
 const SHORTAGE_NS: u64 = 60_000_000_000;
 const SHORTAGE_REST: Duration = Duration::from_millis(20);
 
@@ -53,22 +53,22 @@ pub(crate) struct LogSegment {
 
 #[derive(Default)]
 struct SegmentTable {
-    /// In order; the first may lie wholly below the checkpoint.
+    /// In order; the first may lie entirely below the checkpoint.
     segments: VecDeque<LogSegment>,
     /// Number of the next one.
     next_number: u64,
-    /// Bytes of a new one, once the first have been.
+    /// Bytes of a new segment, after the first ones.
     segment_bytes: u64,
-    /// Cap on the bytes of all, where two lie ahead.
+    /// Limit of the bytes of all segments, with two ahead.
     log_bytes: u64,
 }
 
-/// Where the segments end.
+/// The ends of the segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prepared {
-    /// Behind the last one.
+    /// The end of the last segment.
     pub(crate) end: Lsn,
-    /// Without the last two.
+    /// The end without the last two segments.
     pub(crate) user: Lsn,
 }
 
@@ -85,12 +85,12 @@ pub(crate) struct Segments {
     growing: Mutex<Option<Growing>>,
     /// Writes are multiples of this many blocks.
     align: u64,
-    /// Written past the system's page cache.
+    /// Written bypassing the system's page cache.
     direct: bool,
 }
 
-/// The headers of the segments in a directory, in order, without those below `from` that do not
-/// matter, and the size of each file.
+/// The headers of the segments in a directory in order, without irrelevant ones below `from`, and
+/// the size of each file.
 ///
 /// # Errors
 /// `BadEncoding` and others for a damaged header; `LogMissing` for a gap.
@@ -135,7 +135,7 @@ pub(crate) fn read_headers(rt: &Runtime, from: Option<Lsn>) -> Result<Vec<Segmen
 
 impl Segments {
     /// Opens or creates the segments so that blocks from `start` on can be written; everything
-    /// below `start` is synced. Returns the segments, and the LSN where the oldest one begins.
+    /// below `start` is synced. Returns the segments, and the LSN at which the oldest one begins.
     ///
     /// # Errors
     /// Those of the environment and of `read_headers`.
@@ -164,14 +164,14 @@ impl Segments {
         Ok((segments, oldest))
     }
 
-    /// Takes over the files found.
+    /// Takes over the existing files.
     fn adopt(&self, start: Lsn) -> Result<Lsn> {
         let start_block = block_of(start).next_multiple_of(BLOCKS_ALIGN);
         let mut found = Vec::new();
         for header in read_headers(&self.rt, None)? {
             let mode = OpenMode { create: false, direct: self.direct, ..OpenMode::READ_WRITE };
             let file = self.rt.env.open(&segment_path(header.number), mode)?;
-            // What replay has read may never have been synced.
+            // The records that replay has read may never have been synced.
             if header.first_block <= start_block {
                 file.sync()?;
             }
@@ -206,12 +206,12 @@ impl Segments {
         self.align
     }
 
-    /// The log has another size from now on.
+    /// Changes the size of the log.
     pub(crate) fn set_log_bytes(&self, log_bytes: u64) {
         self.table.lock().set_log_bytes(log_bytes);
     }
 
-    /// Where the segments end.
+    /// The ends of the segments.
     pub(crate) fn prepared(&self) -> Prepared {
         let table = self.table.lock();
         let segments = &table.segments;
@@ -223,23 +223,23 @@ impl Segments {
         Prepared { end: lsn_of(end), user: lsn_of(user) }
     }
 
-    /// True if fewer than three segments lie ahead of a position, and one can be had.
+    /// True if fewer than three segments lie ahead of a position, and one more is allowed.
     pub(crate) fn wants_more(&self, position: Lsn, checkpoint: Lsn) -> bool {
         let table = self.table.lock();
         let ahead = table.ahead(position);
         ahead < 3 && (ahead < 2 || table.recyclable(checkpoint) || table.may_create())
     }
 
-    /// True if a step of preparing one is due where the log is written at `position`. Zeros keep
-    /// pace with the log: written all at once they would be in the way of commits, and a segment is
-    /// needed when the one that is written to is full.
+    /// True if a step of preparing a segment is due while the log is written at `position`. Zeros
+    /// are written at the pace of the log: written all at once they would delay commits, and the
+    /// segment is needed only when the current one is full.
     pub(crate) fn is_due(&self, position: Lsn, checkpoint: Lsn) -> bool {
         let growing = self.growing.lock().as_ref().map(|g| (g.done, g.bytes));
         if !self.wants_more(position, checkpoint) {
             return false;
         }
         let table = self.table.lock();
-        // One that grows is finished first.
+        // A growing segment is completed first.
         let is_at_hand = growing.is_none() && table.recyclable(checkpoint);
         if !self.direct || table.ahead(position) < 2 || is_at_hand {
             return true;
@@ -249,23 +249,23 @@ impl Segments {
         u128::from(done) * u128::from(all) < u128::from(bytes) * u128::from(begun + begun / 4)
     }
 
-    /// True if not even the segment of `end` and two ahead are there.
+    /// True if the segment of `end` and two ahead do not all exist yet.
     pub(crate) fn wants_first(&self, end: Lsn) -> bool {
         let table = self.table.lock();
         table.segments.back().is_none_or(|s| lsn_of(s.header.end_block()) <= end)
             || table.ahead(end) < 2
     }
 
-    /// True if there is one below the checkpoint that will not be used again, or one beginning
-    /// behind `kept`, or growing, that is larger than those of this size of the log.
+    /// True if there is a segment below the checkpoint that will not be reused, or one that begins
+    /// behind `kept`, or grows, and is larger than those of this size of the log.
     pub(crate) fn has_surplus(&self, kept: Lsn, checkpoint: Lsn) -> bool {
         let grows = self.growing.lock().as_ref().map_or(0, |growing| growing.bytes);
         let table = self.table.lock();
         table.surplus_behind(checkpoint) || table.surplus_ahead(kept) > 0 || table.is_large(grows)
     }
 
-    /// Removes a segment below the checkpoint that will not be used again; false if there is none.
-    /// One thread at a time, as for all that prepares.
+    /// Removes a segment below the checkpoint that will not be reused; false if there is none. One
+    /// thread at a time, as for all preparation.
     ///
     /// # Errors
     /// Those of the environment; the segment is still there.
@@ -281,7 +281,7 @@ impl Segments {
     }
 
     /// Takes the segments that begin behind `kept` and are larger than those of this size of the
-    /// log out of the table, in order, for `remove_ahead`.
+    /// log from the table, in order, for `remove_ahead`.
     pub(crate) fn cut_ahead(&self, kept: Lsn) -> Vec<LogSegment> {
         let mut table = self.table.lock();
         let from = table.segments.len() - table.surplus_ahead(kept);
@@ -292,13 +292,12 @@ impl Segments {
         cut
     }
 
-    /// Removes the files of `cut_ahead`, and one that grows and is too large.
+    /// Removes the files of `cut_ahead`, and a growing one that is too large.
     ///
     /// # Errors
-    /// Those of the environment; the segments whose files are left are segments again.
+    /// Those of the environment; the segments of remaining files return to the table.
     pub(crate) fn remove_ahead(&self, mut cut: Vec<LogSegment>) -> Result<()> {
-        // The last one first, and each for good before the next: what is left after a crash has no
-        // gap.
+        // The last one first, and each durably before the next, so that a crash leaves no gap.
         while let Some(last) = cut.pop() {
             let path = segment_path(last.header.number);
             self.rt.remove_file(&path).inspect_err(|_| {
@@ -313,8 +312,8 @@ impl Segments {
         Ok(())
     }
 
-    /// One step (at most 1 MiB of writing) towards one more segment, by recycling or creating;
-    /// true once it stands. One thread at a time.
+    /// One step (at most 1 MiB of writing) towards one more segment, by recycling or creating; true
+    /// once it is ready. One thread at a time.
     ///
     /// # Errors
     /// `DiskFull`: nothing has changed, try again later. Others: see the environment.
@@ -348,7 +347,7 @@ impl Segments {
         }
     }
 
-    /// The one that is growing; removed if it became too large meanwhile.
+    /// The growing segment; it is removed if it is now too large.
     fn take_growing(&self) -> Result<Option<Growing>> {
         let growing = self.growing.lock().take();
         if growing.as_ref().is_some_and(|growing| self.table.lock().is_large(growing.bytes)) {
@@ -372,9 +371,9 @@ impl Segments {
             growing.file.allocate(0, growing.bytes)?;
         }
         if !self.direct {
-            // The first write of a block is synced within a second, not by its commit: what the
-            // file system notes then about blocks in use for the first time is paid once for many,
-            // and less than zeros for every byte of the log.
+            // In this mode the first write of a block is synced within a second, not by its commit.
+            // The file system's bookkeeping of newly used blocks is then paid once for many, which
+            // costs less than zeros for every byte of the log.
             growing.done = growing.bytes;
             return Ok(true);
         }
@@ -404,8 +403,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Turns the oldest segment into the next one, if it lies below the checkpoint. One of another
-    /// size, or too many, are removed instead.
+    /// Turns the oldest segment into the next one, if it lies below the checkpoint. A segment of
+    /// another size, or an excess one, is removed instead.
     fn recycle(&self, checkpoint: Lsn) -> Result<bool> {
         loop {
             let (old, header) = {
@@ -416,7 +415,7 @@ impl Segments {
                 let Some(old) = table.segments.pop_front() else { return Ok(false) };
                 let bytes = old.header.file_bytes();
                 let too_many = table.bytes() + table.segment_bytes > table.log_bytes;
-                // The only one says where the next one begins.
+                // The only segment says where the next one begins.
                 let large = table.is_large(bytes) && !table.segments.is_empty();
                 let fits = bytes >= table.next_bytes() && !large && !too_many;
                 let header = table.next_header(bytes, checkpoint, self.rt.database());
@@ -436,29 +435,28 @@ impl Segments {
         }
     }
 
-    /// A sync of names that fails stops writes whatever it failed for: a rename that is lost leaves
-    /// a gap among the segments.
+    /// A failed sync of the directory stops writes, whatever the reason: a lost rename leaves a gap
+    /// among the segments.
     fn sync_names(&self) -> Result<()> {
         self.rt.env.sync_dir(DIR).map_err(|error| self.rt.health.fail(error))
     }
 
-    /// Removes the file of the segment that was the first one.
+    /// Removes the file of the former first segment.
     fn remove_oldest(&self, old: LogSegment) -> Result<()> {
         let path = segment_path(old.header.number);
         self.unless_named(self.rt.remove_file(&path), old)?;
         self.sync_names()
     }
 
-    /// Puts a segment back whose file could not be taken from under its name: were it left there
-    /// and later ones recycled, the next start would find a gap.
+    /// Puts a segment back whose file could not be renamed: if its name stayed and later segments
+    /// were recycled, the next start would find a gap.
     fn unless_named(&self, taken: Result<()>, old: LogSegment) -> Result<()> {
         taken.inspect_err(|_| self.table.lock().segments.push_front(old))
     }
 
-    /// Writes blocks; counts bytes and segments begun. Their place is kept for them, so no space is
-    /// wanted as a rule; where the system is short all the same (of memory; a file system that
-    /// copies what it writes over) nothing is lost, and the write is made again for as long as
-    /// `SHORTAGE_NS`.
+    /// Writes blocks; counts bytes and segments begun. Their blocks are reserved, so usually no
+    /// space is needed. If the system is short of a resource all the same (memory; a file system
+    /// that copies on write) nothing is lost, and the write is repeated for up to `SHORTAGE_NS`.
     pub(crate) fn write(&self, first_block: u64, bytes: &[u8]) -> Result<()> {
         let until_ns = self.rt.env.now_ns().saturating_add(SHORTAGE_NS);
         loop {
@@ -524,19 +522,19 @@ impl SegmentTable {
         }
     }
 
-    /// Made for a larger log.
+    /// True if it was made for a larger log.
     fn is_large(&self, bytes: u64) -> bool {
         bytes > self.segment_bytes
     }
 
-    /// The first one is of no use any more and will not be one again.
+    /// True if the first segment is not needed and will not be reused.
     fn surplus_behind(&self, checkpoint: Lsn) -> bool {
         let first = self.segments.front().map_or(0, |s| s.header.file_bytes());
         let too_many = self.bytes() > self.log_bytes || self.is_large(first);
         self.segments.len() > 1 && self.recyclable(checkpoint) && too_many
     }
 
-    /// How many of the last begin behind `kept` and were made for a larger log.
+    /// The number of last segments that begin behind `kept` and were made for a larger log.
     fn surplus_ahead(&self, kept: Lsn) -> usize {
         let is_surplus = |s: &&LogSegment| {
             lsn_of(s.header.first_block) > kept && self.is_large(s.header.file_bytes())
@@ -553,12 +551,12 @@ impl SegmentTable {
             .ok_or_else(|| Error::internal("log block without a segment").with("block", block))
     }
 
-    /// Segments that begin behind the one that `end` is in.
+    /// Segments that begin behind the segment of `end`.
     fn ahead(&self, end: Lsn) -> usize {
         self.segments.iter().filter(|s| lsn_of(s.header.first_block) > end).count()
     }
 
-    /// How much of the segment of a position lies before it, of how much.
+    /// The bytes of a position's segment before it, and of the whole segment.
     fn progress(&self, position: Lsn) -> (u64, u64) {
         let first = |segment: &LogSegment| lsn_of(segment.header.first_block);
         match self.segments.iter().rev().find(|segment| first(segment) <= position) {
@@ -581,7 +579,7 @@ impl SegmentTable {
     fn next_header(&self, file_bytes: u64, start: Lsn, database: DatabaseId) -> SegmentHeader {
         let first_block = match self.segments.back() {
             Some(last) => last.header.end_block(),
-            // A new directory's log begins with block 0, wherever its first epoch does.
+            // The log of a new directory begins with block 0, wherever its first epoch begins.
             None if block_of(start) <= BLOCKS_ALIGN => 0,
             None => block_of(start) / BLOCKS_ALIGN * BLOCKS_ALIGN,
         };
@@ -590,8 +588,8 @@ impl SegmentTable {
     }
 }
 
-/// How many blocks a direct write must be a multiple of: one where the device takes 512 bytes,
-/// else eight (4 KiB).
+/// The alignment of a direct write in blocks: one if the device accepts 512 bytes, else eight (4
+/// KiB).
 fn probe_align(rt: &Runtime) -> Result<u64> {
     let bytes = AlignedBuf::new(2 * SEGMENT_HEADER);
     let small = rt.env.open(PROBE, OpenMode::READ_WRITE.direct()).and_then(|file| {
@@ -599,6 +597,6 @@ fn probe_align(rt: &Runtime) -> Result<u64> {
         file.write_at(&bytes[BLOCK..2 * BLOCK], BLOCK as u64)
     });
     rt.env.remove(PROBE)?;
-    // Also a full disk ends here: 4 KiB is right everywhere.
+    // A full disk also leads here: 4 KiB is right everywhere.
     Ok(if small.is_ok() { 1 } else { BLOCKS_ALIGN })
 }

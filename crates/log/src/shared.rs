@@ -1,4 +1,4 @@
-//! What the parts of the log share: positions, the state behind the one short mutex, events.
+//! State shared by the parts of the log: positions, the state behind the one short mutex, events.
 //!
 //! `state` is locked for memory work only, never across a wait, a step or I/O; it is taken before
 //! the tables of `segments`, never after.
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Shared {
     pub(crate) rt: Arc<Runtime>,
     pub(crate) epoch: u32,
-    /// First block of the epoch, and the position it took over from.
+    /// First block of the epoch, and the position at which it took over.
     pub(crate) start: (u64, Lsn),
-    /// The age at which users wait, and that at which they wait by the size set: less where that
-    /// has become less and the log is still older. Both as `state` has them.
+    /// The age at which users wait now, and the age by the configured size. The latter is lower if
+    /// the size was reduced and the log is still older. Copies of `state`.
     pub(crate) user_limit: AtomicU64,
     pub(crate) capacity: AtomicU64,
     pub(crate) segments: Segments,
@@ -28,18 +28,18 @@ pub(crate) struct Shared {
     pub(crate) written: AtomicU64,
     pub(crate) durable: AtomicU64,
     pub(crate) checkpoint: AtomicU64,
-    /// When the oldest commit of modes 0 and 2 not synced yet was made; 0: there is none.
+    /// Time of the oldest unsynced commit of modes 0 and 2; 0: there is none.
     pub(crate) lazy_since: AtomicU64,
-    /// Background work.
+    /// Notified when there is background work.
     pub(crate) work: Arc<Event>,
-    /// The checkpointer; also woken when the end passes `pressure_at`.
+    /// The checkpointer's event; also notified when the end passes `pressure_at`.
     pub(crate) pressure: Arc<Event>,
     pub(crate) pressure_at: AtomicU64,
-    /// Groups, by the parity of their number.
+    /// Notified when a group is done, by the parity of its number.
     pub(crate) group_done: [Arc<Event>; 2],
-    /// The designated leader of the next group.
+    /// Wakes the designated leader of the next group.
     pub(crate) lead_next: Arc<Event>,
-    /// The syncer role has become free.
+    /// Notified when the syncer role becomes free.
     pub(crate) sync_free: Arc<Event>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct LogState {
     /// Waiting reservations of each share, first come first served.
     pub(crate) queues: [VecDeque<LogWaiters>; 4],
     pub(crate) next_ticket: u64,
-    /// There is a leader; his group has this number, ends here, and will be synced.
+    /// A leader is at work; its group has this number, ends here, and will be synced.
     pub(crate) leading: bool,
     pub(crate) group: u64,
     pub(crate) group_end: Lsn,
@@ -90,7 +90,7 @@ impl LogState {
     }
 
     /// # Errors
-    /// `LogTooLarge` for a reservation that no checkpoint makes room for.
+    /// `LogTooLarge` for a reservation for which no checkpoint makes room.
     pub(crate) fn check_size(&self, share: Share, n: u64) -> Result<()> {
         let largest = self.space.largest(share);
         if n <= largest {
@@ -100,7 +100,7 @@ impl LogState {
         Err(error.with("limit", largest))
     }
 
-    /// Counts a reservation if nothing is missing.
+    /// Counts a reservation if nothing is lacking.
     pub(crate) fn admit(&mut self, share: Share, n: u64) -> Option<Lack> {
         let end = self.buffer.end();
         let lack = self.space.lack(end, share, n);
@@ -112,12 +112,13 @@ impl LogState {
         lack
     }
 
-    /// The events of those first in their queues.
+    /// The events of the first ones in their queues.
     pub(crate) fn fronts(&self) -> [Option<Arc<Event>>; 4] {
         self.queues.each_ref().map(|q| q.front().map(|w| w.event.clone()))
     }
 
-    /// The checkpoint that those first in their queues need, if the age of the log holds them up.
+    /// The checkpoint that the first ones in their queues need, if the age of the log holds them
+    /// up.
     pub(crate) fn needed(&self) -> Option<Lsn> {
         let end = self.buffer.end();
         let of = |share: Share| {
@@ -132,7 +133,7 @@ impl LogState {
         self.queues[share as usize].retain(|w| w.ticket != ticket);
     }
 
-    /// Becomes leader if there is none.
+    /// Becomes the leader if there is none.
     pub(crate) fn take_lead(&mut self) -> bool {
         if self.leading {
             return false;
@@ -147,13 +148,13 @@ impl Shared {
         Lsn(self.checkpoint.load(Ordering::Acquire))
     }
 
-    /// The limits of users have changed.
+    /// Updates the limits of users.
     pub(crate) fn note_limits(&self, state: &LogState) {
         self.user_limit.store(state.space.limits.user(), Ordering::Release);
         self.capacity.store(state.space.capacity(), Ordering::Release);
     }
 
-    /// Wakes everybody who waits for space, not only those whose turn it may be.
+    /// Wakes all operations that wait for space, not only those whose turn it may be.
     pub(crate) fn wake_waiting(&self) {
         let all: Vec<Arc<Event>> = {
             let state = self.state.lock();
@@ -162,7 +163,7 @@ impl Shared {
         all.iter().for_each(|event| event.notify());
     }
 
-    /// Writes have stopped, here or elsewhere: wakes everybody.
+    /// Writes have stopped, here or elsewhere: wakes all waiting threads.
     pub(crate) fn wake_all(&self) {
         self.wake_waiting();
         self.group_done.iter().for_each(|event| event.notify());

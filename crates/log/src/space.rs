@@ -5,16 +5,16 @@
 //! user trigger < system limit < checkpoint limit <= log_bytes - 2 segments
 //! ```
 //!
-//! A log found older than that (`log_size` was larger) has higher limits for all but users, which
-//! fall as its checkpoint moves. So has one whose `log_size` became less while it is open; there
-//! users have a higher limit too, which falls by half of what each checkpoint frees: they go on and
-//! the log becomes shorter all the same.
+//! A log found older than that (because `log_size` was larger) has higher limits for all but users,
+//! which fall as its checkpoint advances. So has a log whose `log_size` is reduced while it is
+//! open. There users have a higher limit too, which falls by half of what each checkpoint frees:
+//! users continue, and the log becomes shorter all the same.
 //!
-//! A reservation is granted when its bytes, with all bytes reserved before, fit (1) the buffer,
-//! (2) the prepared segments, (3) the limit of the log age of its share. Users leave two prepared
-//! segments alone (G4). System reservations are held by open transactions for long, so they never
-//! take buffer room from users: the buffer grows for them. It does so too for changes of pages
-//! within an operation, which holds buffer room itself that others wait for.
+//! A reservation is granted when its bytes and all bytes reserved before fit (1) the buffer, (2)
+//! the prepared segments, (3) the limit of the log age of its share. Users leave two prepared
+//! segments free (G4). Open transactions hold system reservations for long, so these never take
+//! buffer room from users: the buffer grows for them. It also grows for changes of pages within an
+//! operation, which holds buffer room for which others wait.
 
 use crate::segments::segment_bytes;
 use evenkeel_base::Lsn;
@@ -54,12 +54,12 @@ pub(crate) enum Lack {
     Buffer,
     /// Prepared segments.
     Segments,
-    /// The log is too old: a checkpoint must move.
+    /// The log is too old: a checkpoint must advance.
     Age,
 }
 
 impl Lack {
-    /// Whether it is the age; none if that was not looked at.
+    /// Whether it is the age; none if the age was not examined.
     pub(crate) fn of_age(self) -> Option<bool> {
         match self {
             Lack::Buffer => None,
@@ -69,12 +69,12 @@ impl Lack {
     }
 }
 
-/// Bytes of records in so many bytes of blocks.
+/// Bytes of records in this many bytes of blocks.
 pub(crate) fn payload(bytes: u64) -> u64 {
     bytes / BLOCK as u64 * PAYLOAD as u64
 }
 
-/// Ages from which the shares wait.
+/// The ages at which the shares wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub(crate) user: u64,
@@ -83,14 +83,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of a log of so many bytes on disk.
+    /// For a log of this many bytes on disk.
     pub fn of_log(log_bytes: u64) -> Limits {
         let segment = payload(segment_bytes(log_bytes) - SEGMENT_HEADER as u64);
         Limits::new(payload(log_bytes).max(8 * segment), segment)
     }
 
-    /// The same where a log of this age was found, which another `log_size` allowed: what recovery
-    /// and the checkpoint write has room still, and users wait until the age is below their limit.
+    /// The limits if a log of this age was found, which another `log_size` allowed: recovery and
+    /// the checkpoint still have room to write, and users wait until the age is below their limit.
     pub(crate) fn with_found(self, age: u64) -> Limits {
         let segment = self.checkpoint - self.system;
         // As much as the largest reservation.
@@ -99,7 +99,7 @@ impl Limits {
     }
 
     /// `log` and `segment` in payload bytes. Live segments never exceed age + 2 segments; two more
-    /// are prepared ahead. So a user's age stops at log - 4 segments.
+    /// are prepared ahead. So the age for users ends at log - 4 segments.
     pub(crate) fn new(log: u64, segment: u64) -> Limits {
         assert!(log >= 6 * segment);
         Limits { user: log - 4 * segment, system: log - 3 * segment, checkpoint: log - 2 * segment }
@@ -130,30 +130,30 @@ impl Limits {
     }
 }
 
-/// The age below which nothing is delayed, under a limit of users.
+/// The age below which nothing is delayed, for this limit of users.
 pub(crate) fn target(limit: u64) -> u64 {
     limit / 4 * 3
 }
 
-/// What the age of the log means for a user's reservation.
+/// The effect of the log's age on a user's reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Throttle {
-    /// It is delayed so long.
+    /// Its delay.
     pub delay_ns: u64,
     /// Then it waits for the checkpoint.
     pub waits: bool,
 }
 
 impl Throttle {
-    /// As in the journal.
+    /// In the form of the journal.
     pub(crate) fn numbers(self) -> Vec<u64> {
         vec![self.delay_ns, u64::from(self.waits)]
     }
 }
 
-/// The law of log space (G1): nothing below three quarters of the limit, then a delay in proportion
-/// to age and bytes, and at the limit a wait. Inputs: limit, age, bytes that others have reserved,
-/// bytes.
+/// The law of log space (G1): no delay below three quarters of the limit, then a delay in
+/// proportion to age and bytes, and a wait at the limit. Inputs: limit, age, bytes reserved by
+/// others, bytes.
 pub(crate) fn throttle([limit, age, reserved, bytes]: [u64; 4]) -> Throttle {
     let target = target(limit);
     let full = limit.saturating_sub(target).max(1);
@@ -165,8 +165,8 @@ pub(crate) fn throttle([limit, age, reserved, bytes]: [u64; 4]) -> Throttle {
     Throttle { delay_ns: if ns >= DELAY_MIN_NS { ns } else { 0 }, waits }
 }
 
-/// The law of log space as numbers, as in the journal: limit, age, reserved, bytes. None: these are
-/// not inputs.
+/// The law of log space for numbers in the form of the journal: limit, age, reserved, bytes. None:
+/// these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
     Some(throttle(inputs.try_into().ok()?).numbers())
 }
@@ -174,17 +174,18 @@ pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
 /// The counts behind admission.
 #[derive(Debug)]
 pub(crate) struct LogSpace {
-    /// Those in force.
+    /// The limits in force.
     pub(crate) limits: Limits,
-    /// Those of the size set. `limits` fall to them as a log that is too old gets younger.
+    /// The limits of the configured size. `limits` fall to them as a log that is too old gets
+    /// younger.
     limits_set: Limits,
-    /// Everything below is written and its buffer free again.
+    /// Everything below is written, and its buffer is free again.
     pub(crate) written: Lsn,
     /// Replay starts here.
     pub(crate) checkpoint: Lsn,
     /// End of the prepared segments.
     pub(crate) prepared: Lsn,
-    /// The same without the two that users leave alone.
+    /// The same without the two segments that users leave free.
     pub(crate) prepared_user: Lsn,
     /// Bytes a flush may waste on padding.
     pub(crate) pad: u64,
@@ -212,7 +213,7 @@ impl LogSpace {
         }
     }
 
-    /// The log begins with what was found: everything from `oldest` on.
+    /// The log begins with the found part: everything from `oldest` on.
     pub(crate) fn found(&mut self, oldest: Lsn, end: Lsn) {
         self.checkpoint = oldest;
         let age = end.0.saturating_sub(oldest.0);
@@ -221,7 +222,7 @@ impl LogSpace {
         }
     }
 
-    /// The checkpoint moves.
+    /// The checkpoint advances.
     pub(crate) fn move_checkpoint(&mut self, to: Lsn, end: Lsn) {
         let freed = to.0.saturating_sub(self.checkpoint.0);
         self.checkpoint = self.checkpoint.max(to);
@@ -231,15 +232,15 @@ impl LogSpace {
         self.limits.checkpoint = self.limits.checkpoint.min(fits.checkpoint);
     }
 
-    /// The log has another size. What it holds and what is reserved stays.
+    /// The log gets another size. Its content and its reservations stay.
     pub(crate) fn set_limits(&mut self, limits: Limits, end: Lsn) {
         self.limits_set = limits;
         self.limits = if self.taken(end) > limits.user { self.fitting(end, 0) } else { limits };
     }
 
-    /// The limits that fit what is taken when a checkpoint has freed so much. Where that is more
-    /// than users may have, theirs falls by half of it, to as much as the largest reservation above
-    /// what is taken at most.
+    /// The limits that fit the bytes taken after a checkpoint has freed `freed`. If more is taken
+    /// than users may have, their limit falls by half of the freed bytes, but not below the taken
+    /// bytes plus the largest reservation.
     fn fitting(&self, end: Lsn, freed: u64) -> Limits {
         let (set, taken) = (self.limits_set, self.taken(end));
         let falling = self.limits.user.saturating_sub(freed / 2).min(taken + set.user / 2);
@@ -248,7 +249,7 @@ impl LogSpace {
         Limits { user, ..set.with_found(above) }
     }
 
-    /// Bytes of the log in use or reserved.
+    /// Bytes of the log that are used or reserved.
     fn taken(&self, end: Lsn) -> u64 {
         end.0.saturating_sub(self.checkpoint.0) + self.user + self.system
     }
@@ -258,7 +259,7 @@ impl LogSpace {
         self.limits_set.user
     }
 
-    /// The largest reservation: what fits once all others have gone through.
+    /// The largest reservation that fits once all others have ended.
     pub(crate) fn largest(&self, share: Share) -> u64 {
         let log = self.limits_set.user / 2;
         if share == Share::User { log.min(self.buffer - 2 * self.pad) } else { log }
@@ -274,7 +275,7 @@ impl LogSpace {
         Lsn(end.0 + self.user + self.system + n + (self.tokens + 1) * self.pad)
     }
 
-    /// What is missing for `n` bytes more, if anything.
+    /// The resource that is lacking for `n` bytes more, if any.
     pub(crate) fn lack(&self, end: Lsn, share: Share, n: u64) -> Option<Lack> {
         let reserved = self.user + self.system + n;
         if share == Share::User
@@ -290,13 +291,13 @@ impl LogSpace {
         (self.reach(end, n) > prepared).then_some(Lack::Segments)
     }
 
-    /// The checkpoint with which the age of the log would admit `n` bytes more.
+    /// The checkpoint at which the age of the log would admit `n` bytes more.
     pub(crate) fn needed(&self, end: Lsn, share: Share, n: u64) -> Lsn {
         let reach = end.0 + self.user + self.system + n;
         let limit = self.limits.of(share);
         let needed = reach.saturating_sub(limit);
         if limit == self.limits.user && limit > self.limits_set.user {
-            // The limit falls by half of what that frees.
+            // The limit falls by half of the freed bytes.
             let twice = needed + needed.saturating_sub(self.checkpoint.0);
             return Lsn(twice.min(reach.saturating_sub(self.limits_set.user)));
         }
@@ -319,7 +320,7 @@ impl LogSpace {
         *self.of(share) -= n;
     }
 
-    /// A reservation ends; `left` of it was not used.
+    /// A reservation ends with `left` unused bytes.
     pub(crate) fn give_back(&mut self, share: Share, left: u64) {
         *self.of(share) -= left;
         self.tokens -= 1;
@@ -334,8 +335,8 @@ impl LogSpace {
 mod tests {
     use super::*;
 
-    /// A log of an age that its size allows has the limits of its size, whatever its age; one that
-    /// is older has room for recovery and a checkpoint, and falls to those as that moves.
+    /// A log of an age that its size allows has the limits of its size. An older one has room for
+    /// recovery and a checkpoint, and its limits fall to those as the checkpoint advances.
     #[test]
     fn limits_follow_a_log_that_is_too_old() {
         let set = Limits::new(512 << 20, 32 << 20);
@@ -362,8 +363,8 @@ mod tests {
         assert_eq!(space.limits, set, "never up again");
     }
 
-    /// A size set with more in use: everybody has room, what is reserved counts, the limits fall by
-    /// half of what is freed, and to those of the size set once what is taken fits.
+    /// A size set with more in use: every share has room, reservations count, the limits fall by
+    /// half of the freed bytes, and to those of the size once the taken bytes fit.
     #[test]
     fn limits_fall_to_a_smaller_size() {
         let (large, small) = (Limits::new(8 << 30, 64 << 20), Limits::new(64 << 20, 4 << 20));
@@ -377,7 +378,7 @@ mod tests {
         assert_eq!(found.user, taken + small.user / 2);
         assert!(found.system >= taken + space.largest(Share::System));
         assert_eq!(found.checkpoint - found.system, small.checkpoint - small.system);
-        // Users fill what they may each time; and what they wait for is what lets them go on.
+        // Users fill their room each time, and what they wait for lets them continue.
         let (mut end, mut rounds, n) = (end, 0, 1 << 20);
         while space.limits.user > small.user {
             let before = space.limits;
@@ -394,7 +395,7 @@ mod tests {
         assert!(rounds > 1000, "{rounds} checkpoints of 2 MiB");
         space.move_checkpoint(end, end);
         assert_eq!(space.limits, small);
-        // More is there at once, and less too where nothing stands against it.
+        // A greater limit applies at once, and so does a lower one if nothing stands against it.
         for limits in [large, small] {
             space.set_limits(limits, end);
             assert_eq!(space.limits, limits);
@@ -413,7 +414,7 @@ mod tests {
         assert_eq!(limits.delay(target + 1000, 100), None, "too short to sleep");
     }
 
-    /// The law and the arithmetic of admission say the same about waiting for the age.
+    /// The law and the arithmetic of admission agree about waiting for the age.
     #[test]
     fn the_throttle_waits_where_admission_lacks_age() {
         let mut rng = evenkeel_io::Rng::new(2);

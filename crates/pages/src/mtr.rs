@@ -1,10 +1,10 @@
 //! Mini-transactions: the only way to change a page. All pages stay latched until one record is
-//! appended, so a crash sees all of it or nothing.
+//! appended, so a crash keeps all of the change or nothing.
 //!
-//! Order of the final step (B3): map pages latched in ascending order (after all tree pages, and
-//! nobody waits for a tree page while holding one, so there is no cycle), pages into the bucket of
-//! the present log end, record appended, page LSNs set, latches let go. From the bucket on nothing
-//! waits and nothing fails (B2).
+//! Order of the final step (B3): the map pages are latched in ascending order (after all tree
+//! pages; no thread waits for a tree page while it holds a map page, so there is no cycle), the
+//! pages join the bucket of the present log end, the record is appended, page LSNs are set, latches
+//! are released. From the bucket on nothing waits and nothing fails (B2).
 
 use crate::pool::frames::{ExclusiveGuard, Frame, Pin};
 use crate::space::{Change, Pick};
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// Frames reserved besides those asked for: a map page and an owners page.
+/// Frames reserved besides the requested ones: for a map page and an owners page.
 const SPACE_FRAMES: usize = 2;
 /// Extents kept ready for allocations under latches.
 const READY_EXTENTS: usize = 4;
@@ -31,8 +31,8 @@ struct Slot<'a> {
     freed: bool,
 }
 
-/// A mini-transaction. Dropping it without commit gives its allocations back; pages it was given to
-/// change must then be as they were.
+/// A mini-transaction. Dropping it without commit reverts its allocations; existing pages must then
+/// be unchanged.
 pub struct Mtr<'a> {
     pages: &'a Pages,
     slots: Vec<Slot<'a>>,
@@ -43,9 +43,9 @@ pub struct Mtr<'a> {
 }
 
 impl Pages {
-    /// Begins a mini-transaction that may need `frames` frames for pages it allocates or reads in;
-    /// may wait for them (free_frame), so call it holding no latch. With more than one frame it
-    /// also sees to it that extents are ready to be allocated from.
+    /// Begins a mini-transaction that may need `frames` frames for pages that it allocates or reads
+    /// in. It may wait for them (free_frame), so the caller holds no latch. With more than one
+    /// frame it also ensures that extents are ready for allocation.
     ///
     /// # Errors
     /// `WritesStopped`.
@@ -71,7 +71,7 @@ impl Pages {
         }
     }
 
-    /// Enters a changed frame into the bucket of the log end, if it was clean.
+    /// Adds a changed frame to the bucket of the log end, if it was clean.
     pub(crate) fn join_dirty(&self, facts: &Frame, index: u32, end: Lsn, tree: TreeId) {
         if facts.dirty.load(Acquire) == 0 {
             let bucket = self.dirty.bucket_of(end);
@@ -83,7 +83,7 @@ impl Pages {
         }
     }
 
-    /// A page leaves a bucket: when the oldest change goes, the checkpoint may move.
+    /// A page leaves a bucket: when the oldest change goes, the checkpoint may advance.
     pub(crate) fn left_bucket(&self, bucket: u64, tree: TreeId) {
         if self.dirty.leave(bucket, tree)
             && let Some(log) = self.log_if_attached()
@@ -92,7 +92,7 @@ impl Pages {
         }
     }
 
-    /// Drops the unwritten changes of a latched frame whose page is nobody's any more.
+    /// Drops the unwritten changes of a latched frame whose page no longer has an owner.
     pub(crate) fn drop_dirty(&self, facts: &Frame) {
         if let Some(bucket) = facts.dirty.swap(0, AcqRel).checked_sub(1) {
             self.left_bucket(bucket, TreeId(facts.tree.load(Relaxed)));
@@ -110,7 +110,7 @@ impl<'a> Mtr<'a> {
         self.slots.len() - 1
     }
 
-    /// Latches a page for writing and returns its slot (the same one if it has it already).
+    /// Latches a page for writing and returns its slot (the existing one if it has it already).
     ///
     /// # Errors
     /// As `Pages::read`.
@@ -135,7 +135,7 @@ impl<'a> Mtr<'a> {
     }
 
     /// Turns a read latch into a write latch. The flag is false if others may have changed the page
-    /// in between (then the caller looks at it again).
+    /// in between (the caller then reads it again).
     ///
     /// # Errors
     /// As `write`.
@@ -177,14 +177,14 @@ impl<'a> Mtr<'a> {
                 self.format_slot(slot, PageKind::Tree, tree, pick.incarnation);
                 return Ok(slot);
             }
-            // Somebody still holds the freed page's frame: leave that page alone.
+            // Another thread still holds the freed page's frame: use a different page.
             let change = self.changes.len() - 1;
             pages.space.abort(&self.changes.split_off(change));
             skipped.push(pick.page);
         }
     }
 
-    /// Notes the changes of the map that a pick means, and pins the map pages.
+    /// Records the map changes of a pick, and pins the map pages.
     fn note_pick(&mut self, pick: &Pick, tree: TreeId, private: &mut Vec<u32>) -> Result<()> {
         let Pick { page, incarnation, fragment, new_extent } = *pick;
         let state = if fragment { ExtentState::Fragments } else { ExtentState::Tree };
@@ -193,7 +193,7 @@ impl<'a> Mtr<'a> {
             private.push(extent);
             self.changes.push(Change::Take { extent, state, tree, incarnation });
         }
-        // Noted before anything can fail, so that an abort takes the pick back.
+        // Recorded before anything can fail, so that an abort reverts the pick.
         self.changes.push(match fragment {
             true => Change::Owner { page, owner: tree, tree },
             false => Change::Used { page, used: true },
@@ -217,8 +217,8 @@ impl<'a> Mtr<'a> {
     }
 
     /// A frame for a page whose content does not matter. `None` if another thread has the page
-    /// latched; with `wait` it waits: only a late reader can have a page of a fresh extent, and
-    /// that one holds nothing else.
+    /// latched. With `wait` it waits: only a late reader can hold a page of a new extent, and that
+    /// reader holds nothing else.
     fn frame_for(&mut self, page: PageNo, wait: bool) -> Result<Option<ExclusiveGuard<'a>>> {
         let pages = self.pages;
         loop {
@@ -326,7 +326,7 @@ impl<'a> Mtr<'a> {
         &self.slots[slot].guard.bytes()[HEADER_BYTES..]
     }
 
-    /// The payload of a slot, to be changed exactly as the queued ops say. From here on the
+    /// The payload of a slot, to be changed exactly as the queued ops describe. From here on the
     /// mini-transaction must be committed.
     pub fn page_mut(&mut self, slot: usize) -> &mut [u8] {
         let slot = &mut self.slots[slot];
@@ -335,8 +335,7 @@ impl<'a> Mtr<'a> {
     }
 
     /// Gives a page allocated by this mini-transaction a payload that is not logged (E3). The page
-    /// must be durable ([`Pages::flush_pages`]) before a record makes it
-    /// reachable and names it.
+    /// must be durable ([`Pages::flush_pages`]) before a record makes it reachable and names it.
     pub fn write_unlogged(&mut self, slot: usize, payload: &[u8]) -> Result<()> {
         let slot = &mut self.slots[slot];
         if !slot.fresh || payload.len() != slot.guard.bytes().len() - HEADER_BYTES {
@@ -346,8 +345,8 @@ impl<'a> Mtr<'a> {
         Ok(())
     }
 
-    /// Names unlogged pages, in ascending ranges, in this mini-transaction's record: that of the
-    /// page of a slot, from which they are reached, or before it.
+    /// Names unlogged pages, in ascending ranges, in this mini-transaction's record: the record of
+    /// the page of a slot from which they are reached, or an earlier one.
     pub fn name_unlogged(&mut self, slot: usize, ranges: &[Range<u64>]) {
         let slot = &mut self.slots[slot];
         slot.changed = true;
@@ -363,9 +362,9 @@ impl<'a> Mtr<'a> {
         put_page_op(&mut self.ops, PageOp { page: slot.page, op, payload });
     }
 
-    /// Appends one PAGE record with all ops, and lets the pages go. Returns its LSN; the log end if
-    /// there was nothing to log. `reserved` holds the bytes of the ops and [`SPACE_LOG_BYTES`] per
-    /// page allocated or freed.
+    /// Appends one PAGE record with all ops, and releases the pages. Returns its LSN; the log end
+    /// if there was nothing to log. `reserved` holds the bytes of the ops and [`SPACE_LOG_BYTES`]
+    /// per page allocated or freed.
     ///
     /// [`SPACE_LOG_BYTES`]: crate::SPACE_LOG_BYTES
     pub fn commit(mut self, reserved: &mut Reserved) -> Lsn {
@@ -377,8 +376,8 @@ impl<'a> Mtr<'a> {
         })
     }
 
-    /// The same with a record of the caller's that tells the change of the pages by itself (ROW,
-    /// REVERT); `f` runs with its LSN while the pages are still latched. No ops are queued.
+    /// As `commit`, with a record of the caller's that itself describes the change of the pages
+    /// (ROW, REVERT); `f` runs with its LSN while the pages are still latched. No ops are queued.
     pub fn commit_record<R>(
         mut self,
         reserved: &mut Reserved,
@@ -435,7 +434,7 @@ impl<'a> Mtr<'a> {
         let pages = self.pages;
         let mut slots = std::mem::take(&mut self.slots);
         let log = pages.log().expect("a mini-transaction begins after attach_log");
-        // The version of a freed page moves on too, so that whoever remembers it notices.
+        // The version of a freed page advances too, so that holders of its token notice.
         let changed = || slots.iter().filter(|s| s.changed || s.freed).map(|s| &s.guard);
         let any = changed().next().is_some() || !maps.is_empty();
         let end = log.end();
@@ -466,7 +465,7 @@ impl Drop for Mtr<'_> {
         let pages = self.pages;
         for slot in std::mem::take(&mut self.slots) {
             if slot.fresh {
-                // The page is nobody's again; a write of its former content may be under way.
+                // The page has no owner again; a write of its former content may be under way.
                 pages.drop_dirty(slot.guard.facts());
                 if !slot.guard.facts().writing.load(Acquire) {
                     pages.release_frame(slot.guard);
@@ -485,8 +484,8 @@ impl Drop for Mtr<'_> {
 }
 
 fn apply(pages: &Pages, guard: &mut ExclusiveGuard<'_>, page: PageNo, op: u8, payload: &[u8]) {
-    // A page being formatted is not read: its frame may never have been touched, and reading first
-    // makes the system map it twice.
+    // A page being formatted is not read: its frame may be untouched, and reading it first makes
+    // the system map it twice.
     let lsn = (op != op::FORMAT).then(|| page::lsn(guard.bytes()));
     if let Err(error) = pages.geometry.apply(op, payload, page, guard.bytes_mut()) {
         pages.rt.health.fail(error);
@@ -496,7 +495,7 @@ fn apply(pages: &Pages, guard: &mut ExclusiveGuard<'_>, page: PageNo, op: u8, pa
     }
 }
 
-/// The page that a change of the map alters, and the op.
+/// The page that a change of the map affects, and the op.
 fn target(pages: &Pages, change: &Change) -> (PageNo, u8, Vec<u8>) {
     let g = &pages.geometry;
     // Picks come from the map, so they lie inside the space.

@@ -32,7 +32,7 @@ thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// This thread reads so many bytes of pages, or has them read ahead.
+/// This thread reads this many bytes of pages, or has them prefetched.
 pub(crate) fn note_asked(bytes: usize) {
     ASKED.set(ASKED.get().wrapping_add(bytes as u64));
 }
@@ -44,10 +44,10 @@ pub struct PagesOptions {
     pub page_size: usize,
     /// Memory for frames.
     pub pool_bytes: usize,
-    /// Protect pages against torn writes by writing them twice; off where the device writes a page
+    /// Protects pages against torn writes by writing them twice; off if the device writes a page
     /// atomically.
     pub doublewrite: bool,
-    /// Cap of the log, from which follows how finely the age of dirty pages is told.
+    /// Limit of the log; it determines how finely the age of dirty pages is tracked.
     pub log_bytes: u64,
 }
 
@@ -149,8 +149,7 @@ impl Pages {
         Ok(Arc::new(pages))
     }
 
-    /// Connects the log, once pages are as the log says: reads the space map and opens the space
-    /// for changes.
+    /// Connects the log after page redo: reads the space map and opens the space for changes.
     ///
     /// # Errors
     /// `SpaceDamaged` and those of reading pages.
@@ -201,7 +200,7 @@ impl Pages {
     }
 
     /// A scan that has caught up with its prefetch reads the run itself. False if the page was not
-    /// asked for, or cannot be read this way.
+    /// requested, or cannot be read in this way.
     fn read_queued(&self, page: PageNo) -> bool {
         let run = {
             let mut queue = self.prefetch.lock();
@@ -211,8 +210,8 @@ impl Pages {
         run.is_some_and(|(first, count)| self.load_run(first, count).is_ok())
     }
 
-    /// Takes the neighbouring pages of one segment from a place of the queue on, as many as one
-    /// read shall bring.
+    /// Takes neighbouring pages of one segment from a position of the queue on, as many as one read
+    /// should bring.
     fn take_run(&self, queue: &mut VecDeque<PageNo>, at: usize) -> (PageNo, usize) {
         let limit = PREFETCH_RUN.min(self.frames.count() / 16).max(1);
         let first = queue[at];
@@ -227,14 +226,14 @@ impl Pages {
         (first, count)
     }
 
-    /// True if the page of `token` is unchanged since (its version is the same) and nobody is
+    /// True if the page of `token` is unchanged since (its version is the same) and no thread is
     /// changing it now. Takes no latch.
     pub fn is_current(&self, token: &PageToken) -> bool {
         let facts = self.frames.facts(token.frame);
         if facts.holds(token.page) {
             return facts.version.load(Acquire) == token.version && !facts.is_write_latched();
         }
-        // It may have moved to another frame, unchanged.
+        // It may be in another frame, unchanged.
         self.read(token.page, Access::Normal).is_ok_and(|p| p.version() == token.version)
     }
 
@@ -258,20 +257,20 @@ impl Pages {
         self.dirty.total()
     }
 
-    /// No page on storage lacks a change older than this, a position where a record begins; `None`:
-    /// none lacks any. A checkpointer reads the log end first (B3).
+    /// Lower bound of the changes that pages on storage lack, a position where a record begins;
+    /// `None`: they lack none. A checkpointer reads the log end first (B3).
     pub fn oldest_dirty_lsn(&self) -> Option<Lsn> {
         self.dirty.oldest()
     }
 
-    /// Bytes of pages that this thread has read, or asked to be read ahead, since it called this
-    /// last: what background work tells the governor after the fact, for it cannot know before
-    /// which pages are there.
+    /// Bytes of pages that this thread has read, or had prefetched, since its last call. Background
+    /// work reports them to the governor afterwards, because it cannot know before which pages are
+    /// in memory.
     pub fn take_asked_bytes(&self) -> u64 {
         ASKED.take()
     }
 
-    /// What `take_asked_bytes` would tell.
+    /// The present result of `take_asked_bytes`, without clearing it.
     #[inline]
     pub fn asked_bytes(&self) -> u64 {
         ASKED.get()
@@ -282,9 +281,8 @@ impl Pages {
         self.translation.get(page).is_some()
     }
 
-    /// Reads pages in that are wanted at once, those that are neighbours by one read. What cannot
-    /// be read, and a page without neighbours that are missing too, is left to whoever needs it.
-    /// Hold no latch.
+    /// Reads several wanted pages in at once, neighbours by one read. Pages that cannot be read,
+    /// and pages without missing neighbours, are left to their users. The caller holds no latch.
     pub fn read_together(&self, pages: &[PageNo]) {
         let follows = |a: &PageNo, b: &PageNo| {
             a.0 + 1 == b.0 && !b.0.is_multiple_of(self.geometry.segment_pages())
@@ -311,7 +309,7 @@ impl Pages {
         }
     }
 
-    /// Asks for pages to be read in ahead of use; a hint that a full queue drops.
+    /// Requests pages to be read in ahead of use; a full queue drops the hint.
     pub fn prefetch(&self, pages: &[PageNo]) {
         let limit = PREFETCH_MAX.min(self.frames.count() / 8);
         let mut queue = self.prefetch.lock();
@@ -329,10 +327,10 @@ impl Pages {
         }
     }
 
-    /// Reads one run of neighbouring pages in that were asked for.
+    /// Reads in one run of neighbouring requested pages.
     ///
     /// # Errors
-    /// None: an unreadable page is left to whoever needs it.
+    /// None: an unreadable page is left to its users.
     pub fn prefetch_beat(&self) -> Result<evenkeel_base::Beat> {
         let (first, count) = {
             let mut queue = self.prefetch.lock();
@@ -352,8 +350,8 @@ impl Pages {
         self.prefetch_event.clone()
     }
 
-    /// Reads a page's image from storage, past the pool, and verifies it. A page with changes that
-    /// are not written yet is verified in memory only: `None`.
+    /// Reads a page's image from storage, bypassing the pool, and verifies it. A page with
+    /// unwritten changes is verified in memory only: `None`.
     ///
     /// # Errors
     /// As `read`.
@@ -384,7 +382,7 @@ pub struct PageRead<'a> {
     pub(crate) guard: SharedGuard<'a>,
 }
 
-/// A page's version, to find out later whether it changed.
+/// A page's version, by which a later change is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageToken {
     page: PageNo,
@@ -417,7 +415,7 @@ impl PageRead<'_> {
     pub fn version(&self) -> u64 {
         self.guard.facts().version.load(Acquire)
     }
-    /// What `Pages::is_current` needs.
+    /// The argument of `Pages::is_current`.
     pub fn token(&self) -> PageToken {
         PageToken { page: self.page_no(), frame: self.guard.index(), version: self.version() }
     }

@@ -1,6 +1,6 @@
 //! The pool at work: taking frames, the clock, reading pages in. Credits and marks are in
-//! [`free_list`]. Invariants: the foreground never writes a page; it may take one
-//! clean victim by a bounded search, else it waits on the event (P4).
+//! [`free_list`](crate::free_list). Invariants: the foreground never writes a page. It may take one
+//! clean victim by a bounded search; otherwise it waits on the event (P4).
 
 pub(crate) mod backing;
 pub(crate) mod frames;
@@ -24,15 +24,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// A pool that shrinks looks again this often at frames that were in use.
+/// A shrinking pool looks again at this interval at frames that were in use.
 const SHRINK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Pages {
     /// Takes the right to `n` free frames; may wait (free_frame).
     ///
     /// # Errors
-    /// `DatabaseClosed` where it would have to wait; `WritesStopped` in recovery, and when all of
-    /// the pool and of what was added to it since writes stopped is in use (`spare_frames`).
+    /// `DatabaseClosed` if it would have to wait; `WritesStopped` in recovery, and when all frames
+    /// of the pool, those added since writes stopped included, are in use (`spare_frames`).
     pub(crate) fn take_credits(&self, n: usize) -> Result<()> {
         if n == 0 || self.supply.try_credits(n as i64) {
             return Ok(());
@@ -42,7 +42,7 @@ impl Pages {
             let open = self.rt.health.check_open();
             let provided = self.supply.provided.load(Relaxed);
             if open.is_err() || self.rt.health.is_failed() || !provided {
-                // Nobody else will free a frame: look at each, twice for the clock.
+                // No other thread frees frames: examine each, twice for the clock.
                 let all = self.frames.count() * 2;
                 self.supply.search(all, n as i64, usize::MAX, || self.clock_step());
             } else {
@@ -60,7 +60,8 @@ impl Pages {
             }
             open?;
             if !provided {
-                // No cleaner either: what redo has made room for, its other threads may have taken.
+                // There is no cleaner either, and other redo threads may have taken the frames that
+                // were freed.
                 self.make_room(n as i64)?;
                 continue;
             }
@@ -95,14 +96,14 @@ impl Pages {
         }
         drop(guard);
         while !self.supply.push(index, &self.frames, discarded) {
-            // The pool became smaller just now.
+            // The pool shrank just now.
             self.frames.exclusive(index).discard();
             discarded = true;
         }
     }
 
-    /// Reads a page in, given a credit in `credits` (taken if there is none). `None`: somebody else
-    /// brought it in meanwhile. Concurrent readers find the latched frame and wait for the read.
+    /// Reads a page in, with a credit of `credits` (taken if there is none). `None`: another thread
+    /// has brought it in. Concurrent readers find the latched frame and wait for the read.
     pub(crate) fn load(
         &self,
         page: PageNo,
@@ -121,7 +122,7 @@ impl Pages {
         guard.set_page(Some(page));
         guard.facts().loading.store(true, Relaxed);
         if self.translation.install(page, guard.index()).is_err() {
-            // Another frame holds the page: this one was never its.
+            // Another frame holds the page: this one never held it.
             guard.set_page(None);
             self.release_frame(guard);
             return Ok(None);
@@ -148,14 +149,14 @@ impl Pages {
         }
     }
 
-    /// Reads neighbouring pages of one segment in with one read, as used once; those that are there
-    /// already are left alone, those that do not verify are left to whoever needs them.
+    /// Reads neighbouring pages of one segment in with one read, for single use. Pages that are in
+    /// memory are left alone, and pages that do not verify are left to their users.
     pub(crate) fn load_run(&self, first: PageNo, count: usize) -> Result<()> {
         self.take_credits(count)?;
         self.load_run_as(Access::UseOnce, first, count).map(|_| ())
     }
 
-    /// The same with `count` credits that the caller has taken; how many pages it brought.
+    /// As `load_run`, with `count` credits that the caller has taken; returns the number of pages.
     pub(crate) fn load_run_as(&self, access: Access, first: PageNo, count: usize) -> Result<usize> {
         let mut guards = Vec::with_capacity(count);
         for page in (first.0..).take(count).map(PageNo) {
@@ -204,7 +205,7 @@ impl Pages {
         read.map(|()| brought)
     }
 
-    /// Moves the clock on by one frame.
+    /// Advances the clock by one frame.
     fn clock_step(&self) -> Clock {
         let index = self.supply.hand.fetch_add(1, Relaxed) % self.frames.count();
         let facts = self.frames.facts(index as u32);
@@ -214,7 +215,7 @@ impl Pages {
         self.evict(index as u32)
     }
 
-    /// Empties a frame if its page is clean and nobody has it.
+    /// Empties a frame if its page is clean and unused.
     pub(crate) fn evict(&self, index: u32) -> Clock {
         let facts = self.frames.facts(index);
         if facts.page().is_none() || facts.is_latched() || facts.pins.load(Acquire) != 0 {
@@ -238,7 +239,7 @@ impl Pages {
         self.rt.metrics.add(Metric::Evictions, 1);
         if let Some(page) = facts.page() {
             self.ghosts.evicted(page.0);
-            // A frame that is to go has no use for more memory.
+            // A frame that will be removed needs no memory.
             if (index as usize) < self.frames.count() {
                 self.ghosts.wants_room();
             }
@@ -247,20 +248,20 @@ impl Pages {
         Clock::Freed
     }
 
-    /// So many frames are going to be taken soon. True: there is something for `back_frames`.
+    /// This many frames will be taken soon. True: `back_frames` has work.
     pub fn expect_frames(&self, count: usize) -> bool {
         self.backing.expect(count)
     }
 
-    /// Puts memory behind some of the frames that are expected to be taken, before the frame
-    /// provider works; true if there is more to do. One caller.
+    /// Backs some of the frames that will be taken with memory, before the frame provider runs;
+    /// true if there is more to do. One caller.
     pub fn back_frames(&self) -> bool {
         self.backing.prepare(&self.frames)
     }
 
-    /// One step of the frame provider: frees clean cold frames and hands dirty cold ones to the
-    /// cleaner, and has memory behind frames soon to be used. Idle above the high-water mark, when
-    /// only the cleaner can help, and when every frame is in use.
+    /// One step of the frame provider: frees clean cold frames, hands dirty cold ones to the
+    /// cleaner, and backs frames that are soon used with memory. Idle above the high-water mark,
+    /// when only the cleaner can help, and when every frame is in use.
     ///
     /// # Errors
     /// None at present.
@@ -276,15 +277,15 @@ impl Pages {
         Ok(if shrunk || provided.goes_on || prepares { Beat::More } else { Beat::Idle })
     }
 
-    /// Moves the clock on until `wanted` frames are free or `cold_most` dirty ones are met, by a
-    /// bounded number of frames. Returns how many it freed and how many were dirty.
+    /// Advances the clock until `wanted` frames are free or `cold_most` dirty ones were met, by a
+    /// bounded number of frames. Returns the numbers of freed and of dirty frames.
     pub(crate) fn search(&self, wanted: i64, cold_most: usize) -> (usize, usize) {
         let most = beat_search(self.frames.count());
         self.supply.search(most, wanted, cold_most, || self.clock_step())
     }
 
-    /// How long the thread that drives `free_frames_beat` may sleep: a frame that shall go may have
-    /// been latched, and being let go raises no event.
+    /// How long the thread that drives `free_frames_beat` may sleep: a frame to be removed may have
+    /// been latched, and its release raises no event.
     pub fn next_free_frames_in(&self) -> Option<Duration> {
         self.is_shrinking().then_some(SHRINK_AGAIN)
     }

@@ -1,14 +1,15 @@
-//! Page redo: two passes over the log (E2, B6). The first collects where each page's life begins
-//! (its last format) or ends (its last free); the second applies what is newer than the page on
+//! Page redo: two passes over the log (E2, B6). The first finds where each page's life begins (its
+//! last format) or ends (its last free); the second applies the changes newer than the page on
 //! storage. Records of a former life are skipped unread. A page whose life begins in the log is
-//! made from it and not read, so a bad image before a format is no error. After a clean close,
-//! which has written every page, it is read all the same: found as it should be it stays clean.
+//! made from the log and not read, so a bad image before a format is no error. But after a clean
+//! close, which has written every page, such a page is read all the same: if it is up to date it
+//! stays clean.
 //!
-//! The second pass takes many records at a time and goes through them page by page, in the order
-//! of their places on storage: what a record does to one page does not depend on another.
+//! The second pass takes many records at a time and applies them page by page, in the order of
+//! their positions on storage; the effect of a record on one page does not depend on others.
 //!
-//! Idempotent: a page is changed only by records above its LSN. The second pass may run in parts,
-//! several threads each applying the changes of their own pages.
+//! Idempotent: a page is changed only by records above its LSN. Several threads may run the second
+//! pass, each for its own pages.
 
 pub(crate) mod touched;
 
@@ -30,15 +31,15 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 const ROOM: i64 = 16;
 /// Pages read in at once, at most; also at most a sixteenth of the pool.
 const READ_PAGES: usize = REDO_BLOCK_PAGES as usize;
-/// Pages between two that are wanted, at most, which are read in with them rather than left out.
+/// Pages between two wanted ones, at most, that are read in with them.
 const GAP_PAGES: u64 = 8;
-/// So many groups ahead their memory is asked for, and so much of a record.
+/// Prefetch the memory of groups this far ahead, and of this many bytes of a record.
 const GROUPS_AHEAD: usize = 3;
 const BODY_LINES: usize = 4;
-/// Threads that may redo pages side by side: each finds room for what it reads in.
+/// Threads that may redo pages concurrently: each finds room for the pages that it reads in.
 pub const REDO_THREADS: usize = 4;
 
-/// Applies what belongs to the owner of a page; implemented by `tree`.
+/// Applies the ops that belong to the owner of a page; implemented by `tree`.
 pub trait RedoApply: Send + Sync {
     /// Applies a page op (from 32 on) to a payload. # Errors: it does not fit the page.
     fn apply(&self, op: u8, payload: &[u8], page: &mut [u8]) -> Result<()>;
@@ -47,16 +48,16 @@ pub trait RedoApply: Send + Sync {
     fn apply_row(&self, kind: RecordKind, change: &LeafChange<'_>, page: &mut [u8]) -> Result<()>;
 }
 
-/// What redo did.
+/// The results of redo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedoStats {
     /// Ops applied.
     pub applied: u64,
-    /// Ops whose page had them already, or of a former life of their page.
+    /// Ops that their page contained already, or of a former life of their page.
     pub skipped: u64,
 }
 
-/// What the first pass finds: where the present life of pages begins.
+/// The results of the first pass: where the present life of pages begins.
 #[derive(Debug, Default)]
 pub struct PageLives {
     /// The last format or free of a page.
@@ -69,17 +70,17 @@ pub struct PageLives {
     touched: Touched,
 }
 
-/// The last that the log says of a page.
+/// The last event of a page's life in the log.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     at: Lsn,
-    /// It was freed. Whoever held its latch then, such as the revert of a row of a table that is
-    /// dropped, may have written a record for it after that: nobody needs it.
+    /// It was freed. A thread that held its latch then, such as the rollback of a row of a dropped
+    /// table, may have written a record for it afterwards: that record is not needed.
     is_over: bool,
 }
 
 impl PageLives {
-    /// The last that the log says of a page; none if it says nothing.
+    /// The last event of a page in the log; none if there is none.
     fn of(&self, page: PageNo, extent: u32) -> Option<Life> {
         let own = self.pages.get(&page).copied();
         let freed = self.extents_freed.get(&extent).map(|at| Life { at: *at, is_over: true });
@@ -95,19 +96,19 @@ pub struct PageRedo<'a> {
     pages: &'a Pages,
     apply: &'a dyn RedoApply,
     lives: Arc<PageLives>,
-    /// Below this all pages have what the log says.
+    /// Below this position all pages contain their changes.
     from: Lsn,
-    /// Pages that the log could make are read too.
+    /// Pages that the log could make are read, too.
     reads_first: bool,
-    /// Where the log ends.
+    /// The end of the log.
     end: Lsn,
     applied: AtomicU64,
     skipped: AtomicU64,
-    /// Segments with pages that had some of what the log says already.
+    /// Segments with pages that contained some changes of the log already.
     found: Mutex<BTreeSet<u32>>,
 }
 
-/// What a record does to one page.
+/// The effect of a record on one page.
 #[derive(Clone, Copy)]
 struct Change<'r> {
     page: PageNo,
@@ -125,7 +126,7 @@ enum What<'r> {
     Rows(&'r [u8]),
 }
 
-/// Calls `f` with what a record does to each of its pages, in order.
+/// Calls `f` with the effect of a record on each of its pages, in order.
 fn each_change<'r>(
     kind: RecordKind,
     body: &'r [u8],
@@ -147,8 +148,8 @@ fn each_change<'r>(
     Ok(())
 }
 
-/// Calls `f` with each page that a record changes; with one several times if it does so in several
-/// places.
+/// Calls `f` with each page that a record changes; several times for a page that is changed in
+/// several places.
 ///
 /// # Errors
 /// `BadEncoding`.
@@ -156,19 +157,19 @@ pub fn each_page(kind: RecordKind, body: &[u8], mut f: impl FnMut(PageNo)) -> Re
     each_change(kind, body, |page, _| f(page))
 }
 
-/// What records do to pages, in log order.
+/// The effects of records on pages, in log order.
 #[derive(Default)]
 pub struct Changes<'r> {
     of: Vec<Change<'r>>,
 }
 
 impl<'r> Changes<'r> {
-    /// With memory for so many.
+    /// With memory for this many.
     pub fn with_capacity(count: usize) -> Changes<'r> {
         Changes { of: Vec::with_capacity(count) }
     }
 
-    /// Takes in what a record does to the pages that are `wanted`.
+    /// Adds the effects of a record on the `wanted` pages.
     ///
     /// # Errors
     /// `BadEncoding`.
@@ -186,12 +187,12 @@ impl<'r> Changes<'r> {
         })
     }
 
-    /// Page by page, the changes of a page in log order. The log has many of a page side by side:
-    /// what is sorted is these runs.
+    /// The changes page by page, each page's in log order. The log mostly has many changes of a
+    /// page in a row, so only these runs are sorted.
     fn by_page(&self) -> Vec<Change<'r>> {
         let runs = self.of.chunk_by(|a, b| a.page == b.page);
         let mut runs: Vec<(PageNo, &[Change<'r>])> = runs.map(|run| (run[0].page, run)).collect();
-        // Stable: the runs of a page stay in order.
+        // A stable sort: the runs of a page stay in order.
         runs.sort_by_key(|(page, _)| *page);
         let mut changes = Vec::with_capacity(self.of.len());
         runs.iter().for_each(|(_, run)| changes.extend_from_slice(run));
@@ -205,8 +206,8 @@ impl<'a> PageRedo<'a> {
         PageRedo::after(pages, apply, Arc::default())
     }
 
-    /// For the second pass: one that knows what the first pass found. Several may work side by
-    /// side, each on its own part of the pages.
+    /// For the second pass: knows the results of the first pass. Several may work concurrently,
+    /// each on its own part of the pages.
     pub fn after(pages: &'a Pages, apply: &'a dyn RedoApply, lives: Arc<PageLives>) -> Self {
         let (applied, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
         let end = Lsn::MAX;
@@ -214,8 +215,8 @@ impl<'a> PageRedo<'a> {
         PageRedo { pages, apply, lives, from, reads_first: false, end, applied, skipped, found }
     }
 
-    /// For the first pass: one that notes which pages the log changes from a position on, for the
-    /// second to read them in side by side.
+    /// For the first pass: records which pages the log changes from a position on, so that the
+    /// second pass can read neighbours in together.
     #[must_use]
     pub fn from(self, from: Lsn) -> Self {
         let touched = Touched::new(self.pages.frames.count());
@@ -223,21 +224,21 @@ impl<'a> PageRedo<'a> {
         PageRedo { from, lives, ..self }
     }
 
-    /// Whether to read a page whose life begins in the log, and to make it only if there is no
-    /// image of it.
+    /// Whether to read a page whose life begins in the log, and to make it only if it has no image.
     #[must_use]
     pub fn reading_first(self, reads_first: bool) -> Self {
         PageRedo { reads_first, ..self }
     }
 
-    /// Where the log ends: a page is written when its changes are durable, so one that is newer
-    /// says that the log lost its last blocks, which the log alone cannot tell from its end (B1).
+    /// Sets the end of the log. A page is written when its changes are durable, so a newer page
+    /// shows that the log has lost its last blocks, which the log alone cannot distinguish from its
+    /// end (B1).
     #[must_use]
     pub fn ending_at(self, end: Lsn) -> Self {
         PageRedo { end, ..self }
     }
 
-    /// What the first pass has found, once it is over.
+    /// The results of the first pass, once it has ended.
     pub fn into_lives(mut self) -> Arc<PageLives> {
         if let Some(lives) = Arc::get_mut(&mut self.lives) {
             lives.touched.finish();
@@ -245,12 +246,12 @@ impl<'a> PageRedo<'a> {
         self.lives
     }
 
-    /// First pass: the pages noted so far, which the second will need frames for.
+    /// First pass: the pages recorded so far, for which the second pass will need frames.
     pub fn touched(&self) -> usize {
         self.lives.touched.len()
     }
 
-    /// First pass: notes formats and frees, and pages. Records come in order of LSN.
+    /// First pass: records formats and frees, and pages. Records come in order of LSN.
     ///
     /// # Errors
     /// `BadEncoding`.
@@ -320,7 +321,7 @@ impl<'a> PageRedo<'a> {
         self.apply_all(changes)
     }
 
-    /// Second pass: applies what consecutive records do to pages, page by page: each is latched
+    /// Second pass: applies the effects of consecutive records page by page: each page is latched
     /// once, and neighbours are read in together.
     ///
     /// # Errors
@@ -347,7 +348,7 @@ impl<'a> PageRedo<'a> {
         Ok(())
     }
 
-    /// What a group needs is soon read.
+    /// Prefetches what a group needs.
     fn hint(&self, group: &[Change<'_>]) {
         if let Some(index) = self.pages.translation.get(group[0].page) {
             self.pages.frames.prefetch(index);
@@ -359,9 +360,9 @@ impl<'a> PageRedo<'a> {
         }
     }
 
-    /// Syncs the segments of pages that were found with changes that the log has. A process that
-    /// was killed may have written them and not synced them: these changes make no page dirty, and
-    /// the next checkpoint lets the log go that has them.
+    /// Syncs the segments of pages that contained changes of the log already. A killed process may
+    /// have written them without a sync. These changes make no page dirty, and the next checkpoint
+    /// releases their log.
     ///
     /// # Errors
     /// Those of the environment.
@@ -370,7 +371,7 @@ impl<'a> PageRedo<'a> {
         found.into_iter().try_for_each(|segment| self.pages.files.sync(segment))
     }
 
-    /// What was done so far.
+    /// The results so far.
     pub fn stats(&self) -> RedoStats {
         RedoStats { applied: self.applied.load(Relaxed), skipped: self.skipped.load(Relaxed) }
     }
@@ -389,14 +390,14 @@ impl<'a> PageRedo<'a> {
         })
     }
 
-    /// True if a page can be made from its changes alone: nothing on storage is needed.
+    /// True if a page can be made from its changes alone, without its image on storage.
     fn is_from_nothing(&self, first: &Change<'_>) -> bool {
         matches!(first.what, What::Op(op::FORMAT, _))
             && !self.lives.unlogged.contains(&first.page.0)
     }
 
-    /// Reads in the pages of the first groups that are neighbours and not there, and those beside
-    /// them that the log changes anywhere; how many groups it has looked at.
+    /// Reads in the missing neighbouring pages of the first groups, and those next to them that the
+    /// log changes anywhere; returns the number of groups examined.
     fn read_ahead(&self, groups: &[&[Change<'_>]]) -> Result<usize> {
         let first = groups[0][0].page;
         if self.pages.translation.get(first).is_some() {
@@ -429,9 +430,8 @@ impl<'a> PageRedo<'a> {
         READ_PAGES.min(self.pages.frames.count() / 16).max(1)
     }
 
-    /// Reads in those pages of a page's block that the log changes, if it is known which, and what
-    /// lies in small gaps between them. Not those that the log makes. True if the page itself was
-    /// among them.
+    /// Reads in the pages of a page's block that the log changes, if these are known, and the small
+    /// gaps between them, but not pages that the log makes. True if the page itself was among them.
     fn reads_block(&self, page: PageNo) -> Result<bool> {
         let pages = self.pages;
         let is_wanted = |page: PageNo| {
@@ -468,10 +468,10 @@ impl<'a> PageRedo<'a> {
         Ok(has_page)
     }
 
-    /// Reads neighbours in, as far as they are not there and verify.
+    /// Reads neighbours in, if they are missing and verify.
     fn read_in(&self, first: PageNo, count: usize) -> Result<()> {
         self.pages.make_room(ROOM + (REDO_THREADS * count) as i64)?;
-        // Whoever needs a page that was not read in says why.
+        // The user of a page that was not read in reports the reason.
         if let Err(error) = self.pages.load_run(first, count) {
             log::debug!("pages {first} to {}: not read ahead: {error}", first.0 + count as u64);
         }
@@ -493,7 +493,8 @@ impl<'a> PageRedo<'a> {
         let newer = group.partition_point(|change| change.lsn <= has);
         self.skipped.fetch_add(newer as u64, Relaxed);
         if newer > 0 {
-            // Also where more follows: what makes the page dirty is the first change it lacks.
+            // Also if more changes follow: the page becomes dirty at the first change that it
+            // lacks.
             self.found.lock().insert(self.pages.files.place(page).0);
         }
         let group = &group[newer..];
@@ -579,7 +580,7 @@ impl<'a> PageRedo<'a> {
     }
 }
 
-/// True if the page's bytes are to blame, not the device.
+/// True if the page's bytes are at fault, not the device.
 fn is_bad_image(error: &Error) -> bool {
     use evenkeel_base::Code::*;
     matches!(error.code(), PageChecksum | PageIdentity | PageUnwritten | PageVersion | PageBeyond)
@@ -589,7 +590,7 @@ fn is_bad_image(error: &Error) -> bool {
 mod tests {
     use super::*;
 
-    /// The same as a stable sort of each change, however the log mixes the pages.
+    /// Gives the same order as a stable sort of each change, however the log mixes the pages.
     #[test]
     fn changes_by_page_are_in_log_order() {
         let mut random = evenkeel_io::Rng::new(1);

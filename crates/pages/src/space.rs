@@ -1,14 +1,14 @@
-//! Who owns which page: the space map in memory, built at open from the map and owners pages.
+//! The owners of pages: the space map in memory, built at open from the map and owners pages.
 //!
-//! A mini-transaction picks pages here at once (so nobody else gets them) and logs the change of
-//! the map pages in its own record at commit; [`PageSpace::commit`] then makes it final, and
-//! [`PageSpace::abort`] takes it back. Extents that a mini-transaction takes are private to it
-//! until it commits, so nobody builds on an extent whose record may never be written.
+//! A mini-transaction picks pages here at once (so no other gets them) and logs the change of the
+//! map pages in its own record at commit. [`PageSpace::commit`] then makes the pick final, and
+//! [`PageSpace::abort`] reverts it. Extents that a mini-transaction takes are private to it until
+//! it commits, so no other relies on an extent whose record may never be written.
 //!
 //! Life of an extent: blocks reserved -> `ready` -> owned -> freed (`pending`, with the LSN of its
 //! record) -> record durable, no frame left, blocks punched -> `punched` -> blocks reserved again
-//! -> `ready` (E2). One that is free at an open is `punched` at once, and `found`: it may have its
-//! blocks still, so it is punched when there is time.
+//! -> `ready` (E2). An extent that is free at an open is `punched` at once, and `found`: it may
+//! still have its blocks, so it is punched when there is time.
 
 pub(crate) mod extents;
 pub(crate) mod files;
@@ -58,26 +58,26 @@ struct State {
     fragments: BTreeSet<u32>,
     ready: BTreeSet<u32>,
     punched: BTreeSet<u32>,
-    /// Of `punched`, those that were free at the open: a crash may have left them their blocks.
+    /// The `punched` extents that were free at the open: after a crash they may have blocks.
     found: BTreeSet<u32>,
-    /// In the order of their records, but for those that are tried again.
+    /// In the order of their records, except those that are tried again.
     pending: VecDeque<Pending>,
-    /// The newest record of those that were ever pending.
+    /// The newest record of all pending extents so far.
     newest_pending: Lsn,
 }
 
 /// A change of the map that a mini-transaction logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// An extent is given out.
+    /// An extent is allocated.
     Take { extent: u32, state: ExtentState, tree: TreeId, incarnation: u32 },
-    /// An extent is given back.
+    /// An extent is freed.
     Give { extent: u32, incarnation: u32 },
     /// A page of a tree's extent is taken or freed.
     Used { page: PageNo, used: bool },
     /// A fragment page is taken by `owner`, or freed (`owner` zero) by `tree`.
     Owner { page: PageNo, owner: TreeId, tree: TreeId },
-    /// A segment was added; so many there are now.
+    /// A segment was added; the new number of segments.
     Segments(u32),
 }
 
@@ -98,9 +98,9 @@ pub struct SpaceStats {
     pub segments: u32,
     /// Extents in them.
     pub extents: u32,
-    /// Extents nobody owns (with blocks or without).
+    /// Extents without an owner (with or without blocks).
     pub free_extents: u32,
-    /// Free extents whose blocks were given back to the file system.
+    /// Free extents whose blocks were returned to the file system.
     pub punched_extents: u32,
     /// Freed extents on their way to being reusable.
     pub pending_extents: u32,
@@ -112,7 +112,7 @@ pub struct SpaceStats {
     pub trees: usize,
 }
 
-/// Extents of a tree that are looked through before the lock is let go.
+/// Extents of a tree that are examined before the lock is released.
 const EXTENTS_PER_LOOK: usize = 64;
 
 /// One thread at a time grows the space; the others wait.
@@ -151,7 +151,7 @@ impl State {
         self.extents.get_mut(extent as usize)
     }
 
-    /// Enters (or takes out) an extent in the sets of extents with a free page.
+    /// Adds or removes an extent in the sets of extents with a free page.
     fn list(&mut self, extent: u32) {
         let Some(e) = self.extents.get(extent as usize) else { return };
         let has_free = e.free.is_some();
@@ -200,9 +200,9 @@ impl PageSpace {
         bits
     }
 
-    /// Picks a page for `tree`: a fragment while it is small, else a page of its extents, near
-    /// `near` if possible. `private` are extents this mini-transaction took; pages for which
-    /// `skip` says so are left alone. `None`: no extent is ready.
+    /// Picks a page for `tree`: a fragment while the tree is small, else a page of its extents,
+    /// near `near` if possible. `private` are extents that this mini-transaction took; pages for
+    /// which `skip` is true are skipped. `None`: no extent is ready.
     pub fn pick(
         &self,
         tree: TreeId,
@@ -305,8 +305,8 @@ impl PageSpace {
         }
     }
 
-    /// Adds to `changes` the return of each tree extent whose last pages they free; such extents
-    /// take no new page from now on. `private` extents stay.
+    /// Adds to `changes` the freeing of each tree extent whose last pages they free; such extents
+    /// allocate no page from now on. `private` extents stay.
     pub fn close_empty(&self, changes: &mut Vec<Change>, private: &[u32]) {
         let mut freed: BTreeMap<u32, u16> = BTreeMap::new();
         for change in changes.iter() {
@@ -393,7 +393,7 @@ impl PageSpace {
         }
     }
 
-    /// Takes back what a mini-transaction picked.
+    /// Reverts what a mini-transaction picked.
     pub fn abort(&self, changes: &[Change]) {
         let mut state = self.state.lock();
         for change in changes {
@@ -428,7 +428,7 @@ impl PageSpace {
         }
     }
 
-    /// What a tree owns: its fragment pages, and its extents with their incarnation.
+    /// The property of a tree: its fragment pages, and its extents with their incarnation.
     pub fn of_tree(&self, tree: TreeId) -> (Vec<PageNo>, Vec<(u32, u32)>) {
         let state = self.state.lock();
         let Some(owned) = state.trees.get(&tree) else { return Default::default() };
@@ -437,8 +437,8 @@ impl PageSpace {
         (owned.fragments.iter().copied().collect(), extents)
     }
 
-    /// The pages of a tree that are in use. Others allocate pages between two looks: the lock is
-    /// held for a few extents at a time.
+    /// The pages of a tree that are in use. The lock is held for a few extents at a time, so that
+    /// other threads can allocate pages in between.
     pub fn used_by(&self, tree: TreeId) -> PageSet {
         let mut pages = PageSet::default();
         let mut next = Some(0);
@@ -460,7 +460,7 @@ impl PageSpace {
         pages
     }
 
-    /// True if the page is in use and the tree's.
+    /// True if the page is in use and belongs to the tree.
     pub fn is_used_by(&self, page: PageNo, tree: TreeId) -> bool {
         let state = self.state.lock();
         let Some(owned) = state.trees.get(&tree) else { return false };
@@ -475,12 +475,12 @@ impl PageSpace {
         self.state.lock().trees.keys().copied().collect()
     }
 
-    /// Extents that can be given out at once.
+    /// Extents that can be allocated at once.
     pub fn ready(&self) -> usize {
         self.state.lock().ready.len()
     }
 
-    /// Extents known.
+    /// Known extents.
     pub fn extents(&self) -> u32 {
         self.state.lock().extents.len() as u32
     }
@@ -559,7 +559,7 @@ impl PageSpace {
         state.list(extent);
     }
 
-    /// Adds a free extent found at open. Whether its blocks are there is not known.
+    /// Adds a free extent found at open. Whether it has blocks is unknown.
     pub fn load_free(&self, extent: u32, incarnation: u32) {
         let mut state = self.state.lock();
         state.extents.push(free_extent(incarnation));
@@ -567,14 +567,14 @@ impl PageSpace {
         state.found.insert(extent);
     }
 
-    /// Takes up to `max` of those, for whoever punches them and then calls `punched`.
+    /// Takes up to `max` of those, for a caller that punches them and then calls `punched`.
     pub fn take_found(&self, max: usize) -> Vec<u32> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
         while taken.len() < max
             && let Some(extent) = state.found.pop_first()
         {
-            // Others are in use again.
+            // The others are in use again.
             if state.punched.remove(&extent) {
                 taken.push(extent);
             }
@@ -582,14 +582,14 @@ impl PageSpace {
         taken
     }
 
-    /// One of them could not be looked at yet.
+    /// One of them could not be examined yet.
     pub fn retry_found(&self, extent: u32) {
         let mut state = self.state.lock();
         state.punched.insert(extent);
         state.found.insert(extent);
     }
 
-    /// A free extent without blocks, for whoever backs it and then calls `backed`.
+    /// A free extent without blocks, for a caller that backs it and then calls `backed`.
     pub fn take_punched(&self) -> Option<u32> {
         self.state.lock().punched.pop_first()
     }
@@ -608,7 +608,7 @@ impl PageSpace {
     pub fn take_pending(&self, durable: Lsn, max: usize) -> Vec<Pending> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
-        // A tree of a terabyte leaves a million of them: nobody looks through all.
+        // A tree of a terabyte leaves a million of them: do not examine all.
         while taken.len() < max
             && let Some(p) = state.pending.pop_front_if(|p| durable > p.lsn)
         {
@@ -617,12 +617,12 @@ impl PageSpace {
         taken
     }
 
-    /// Puts one back that could not be finished.
+    /// Puts one back that could not be completed.
     pub fn retry_pending(&self, pending: Pending) {
         self.state.lock().pending.push_back(pending);
     }
 
-    /// While extents freed are not reusable yet: an LSN that no record of theirs is behind.
+    /// While freed extents are not reusable yet: an upper bound of the LSNs of their records.
     pub fn newest_pending(&self) -> Option<Lsn> {
         let state = self.state.lock();
         (!state.pending.is_empty()).then_some(state.newest_pending)

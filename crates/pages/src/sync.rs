@@ -1,4 +1,4 @@
-//! Where `latch` takes its atomics from: the models of `crates/sim/tests/models` compile it against
-//! others, whose every operation is a scheduling point.
+//! The atomics of `latch`. The models of `crates/sim/tests/models` compile it against their own, in
+//! which every operation is a scheduling point.
 
 pub(crate) use std::sync::atomic;

@@ -1,5 +1,5 @@
-//! What the tests share: a redo that understands one op (bytes at an offset), a page space with a
-//! log, its recovery.
+//! Shared by the tests: a redo that supports one op (bytes at an offset), a page space with a log,
+//! and its recovery.
 
 use crate::{Changes, Mtr, PageRedo, Pages, PagesOptions, RedoApply};
 use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result};
@@ -26,7 +26,7 @@ impl RedoApply for Bytes {
     }
 }
 
-/// Changes a page of a mini-transaction and queues the op that says so.
+/// Changes a page of a mini-transaction and queues the corresponding op.
 pub fn put(mtr: &mut Mtr<'_>, slot: usize, at: u16, bytes: &[u8]) {
     let mut payload = at.to_le_bytes().to_vec();
     payload.extend_from_slice(bytes);
@@ -104,7 +104,7 @@ pub fn recover(
     recover_with(rt, frames, log_bytes, from, epoch, |_| ())
 }
 
-/// The same; `found` learns where the log ends before anything new is written to it.
+/// As `recover`; `found` gets the end of the log before anything new is written to it.
 pub fn recover_with(
     rt: Arc<Runtime>,
     frames: usize,
@@ -150,12 +150,12 @@ impl Fixture {
         Ok((page, lsn))
     }
 
-    /// What a checkpointer does; returns the position from which redo would start.
+    /// The work of a checkpointer; returns the position from which redo would start.
     pub fn checkpoint(&self) -> Result<Lsn> {
         let end = self.log.end();
         let from = self.pages.oldest_dirty_lsn().map_or(end, |oldest| oldest.min(end));
-        // Redo may start at the first position of an epoch only once the epoch has a durable record
-        // there: the checkpoint's own.
+        // Redo may start at the first position of an epoch only after the epoch has a durable
+        // record there: the checkpoint's own.
         let mut reserved = self.log.reserve(1, Share::Checkpoint)?;
         let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[b"-"]);
         self.log.wait_durable(lsn)?;

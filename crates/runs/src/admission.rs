@@ -1,15 +1,19 @@
-//! Reserving memtable bytes (G1): hand-over, delays, waits for memtable space and merge credit.
+//! Reserving memtable bytes (G1): hand-over, delays, waits for memtable space and compaction
+//! credit.
 //!
-//! Pace: while compactions of an index with `RUNS_PACED` runs are under way, ingest has theirs
-//! (`pace`). Memory: at most three generations. With two sealed ones waiting, ingest has the pace
-//! of a flush: an operation waits in line as long as flushes took for as many bytes (before the
-//! first of them it is delayed by 1 ms at most); and beyond a part of the active one it waits until
-//! as much of the oldest one is flushed. Debt: once an index has `RUNS_TRIGGER` runs, ingest spends
-//! credit that compactions of such indexes issue as they go. One that removes k runs pays for 0.9 k
-//! generations; what of it was not asked for before it pays with what it has left. So a wait is as
-//! long as the merging of the operation's own share, and the work of a long compaction counts when
-//! it is needed. Credit never exceeds what fits below the limit before any merge has ended. When
-//! debt begins there is some, or nobody would get on until a compaction has had its first beat.
+//! Rate limit of compactions: while compactions of an index with `RUNS_PACED` runs or more are
+//! under way, ingest is limited to their rate (`pace`).
+//! Memory: there are at most three generations. While two sealed ones wait, ingest is limited to
+//! the rate of a flush: an operation waits as long as flushes took for as many bytes. (Before the
+//! first flush it is delayed by 1 ms at most.) Beyond a part of the active generation it waits
+//! until as much of the oldest one is flushed.
+//! Debt: once an index has `RUNS_TRIGGER` runs, ingest spends credit, which compactions of such
+//! indexes issue as they proceed. A compaction that removes k runs pays for 0.9 k generations;
+//! credit that had no room earlier is paid with its remaining bytes. So a wait lasts as long as the
+//! compaction of the operation's own share, and the work of a long compaction counts when it is
+//! needed. Credit never exceeds the room below the limit before any compaction has ended. When debt
+//! begins some credit is advanced; otherwise all inserts would stop until the first beat of a
+//! compaction.
 
 pub(crate) mod pace;
 pub(crate) mod rate_limiter;
@@ -29,17 +33,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Of a generation, so much is credit when debt begins.
+/// When debt begins, one part in this many of a generation is credit.
 pub const ADVANCE_PART: u64 = 8;
 
-/// Reserved memtable bytes; what is left returns when dropped.
+/// Reserved memtable bytes; the unused rest is returned when this is dropped.
 pub struct MemReserved {
     pub(crate) runs: Arc<Runs>,
     pub(crate) bytes: u64,
     wanted: u64,
-    /// It has its bytes of the active generation.
+    /// Its bytes are reserved in the active generation.
     has_room: bool,
-    /// What was paid for it: credit, and time in the lines of compactions and of flushes.
+    /// The price paid for it: credit, and time of the rate limiters of compactions and of flushes.
     credit: u64,
     line_ns: u64,
     flush_line_ns: u64,
@@ -68,11 +72,11 @@ impl Drop for MemReserved {
 }
 
 impl Runs {
-    /// Reserves memtable bytes (sum of [`crate::entry_bytes`]); may delay or wait (G1), so hold no
-    /// latch.
+    /// Reserves memtable bytes (sum of [`crate::entry_bytes`]). May delay or wait (G1), so the
+    /// caller holds no latch.
     ///
     /// # Errors
-    /// `WritesStopped` after a failed write; `EntryTooLong` beyond what a generation takes;
+    /// `WritesStopped` after a failed write; `EntryTooLong` beyond the size of a generation;
     /// `DiskFull` if flushes or compactions find no space.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemReserved> {
         self.reserve_with(bytes, None)
@@ -141,8 +145,8 @@ impl Runs {
         Ok(reserved)
     }
 
-    /// Waits for flushes or compactions until `take` has what it asks for, unless that is in vain;
-    /// first come, first served.
+    /// Waits for flushes or compactions until `take` succeeds, unless nothing can help; first come,
+    /// first served.
     fn take_in_turn(
         &self,
         cause: Cause,
@@ -203,7 +207,7 @@ impl Runs {
         room
     }
 
-    /// Hand-overs are all noted, waits and delays now and then.
+    /// Hand-overs are all recorded, waits and delays only now and then.
     fn note_room(&self, seen: &Generations, room: Room) {
         let what = || (seen.numbers(), room.numbers());
         match room {
@@ -215,7 +219,7 @@ impl Runs {
         }
     }
 
-    /// Seals `active` and activates a new generation, unless somebody did: true if it did.
+    /// Seals `active` and activates a new generation, unless another thread did so: true if it did.
     fn hand_over(&self, active: &Arc<Memtable>) -> bool {
         {
             let mut state = self.state.write();
@@ -235,26 +239,26 @@ impl Runs {
     }
 
     /// Hands over a generation whose low LSN holds half of the log (B3). The checkpointer calls
-    /// this as the log grows, so it happens also when nothing is inserted any more.
+    /// this as the log grows, so the hand-over happens also after the last insert.
     pub fn hand_over_old(&self) {
         let Some(log) = self.log.get() else { return };
         self.hand_over_before(Lsn(log.end().0.saturating_sub(log.capacity() / 2)));
     }
 
-    /// Hands over the active generation if its low LSN is below a position that the checkpoint
-    /// shall reach. Those sealed already are being flushed; with the most there may be, this one's
-    /// turn comes when one of them is done.
+    /// Hands over the active generation if its low LSN is below a position that the checkpoint must
+    /// reach. Sealed generations are being flushed; if there are as many as allowed, this one is
+    /// handed over when one of them is done.
     pub fn hand_over_below(&self, lsn: Lsn) {
         if self.needed_lsn.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0 {
-            // A flush that rests may hold it up.
+            // A flush that rests may hold the checkpoint up.
             self.flush_event.notify();
         }
         self.hand_over_before(lsn);
     }
 
-    /// Hands over the active generation if its low LSN is below a position, which nobody waits
-    /// for: its flush takes its time. Not beside another one that is sealed: who comes back is to
-    /// find room.
+    /// Hands over the active generation if its low LSN is below a position that nothing waits for:
+    /// its flush is not urgent. Not while another one is sealed, so that a new burst of inserts
+    /// finds room.
     pub fn hand_over_at_rest(&self, lsn: Lsn) {
         if self.state.read().memtables.len() == 1 {
             self.hand_over_before(lsn);
@@ -277,7 +281,7 @@ impl Runs {
         };
         if throttle::room(&seen) == Room::HandOverForLog {
             if self.hand_over(&active) {
-                // It may be a third one, beside what is lent to a build.
+                // This may be a third generation, in memory next to what is lent to a build.
                 self.ghosts().wake();
             }
             self.note_room(&seen, Room::HandOverForLog);
@@ -292,7 +296,7 @@ impl Runs {
         }
     }
 
-    /// The credit spent, which is none where there is no debt; none given: there is too little.
+    /// The credit spent, zero without debt; none if there is too little.
     fn spend_credit(&self, bytes: u64) -> Option<u64> {
         if !self.in_debt.load(Ordering::SeqCst) {
             return Some(0);
@@ -311,14 +315,14 @@ impl Runs {
         spent.is_ok().then_some(bytes)
     }
 
-    /// Gives back what was paid for bytes that were not written, within the room there is.
+    /// Returns the price of bytes that were not written, within the present room.
     fn give_back(&self, credit: u64, line_ns: u64) {
         self.pace.line.give_back(line_ns);
         if credit == 0 {
             return;
         }
         let more = {
-            // Held across the change: credit ends with the debt.
+            // Held across the change, because credit ends with the debt.
             let state = self.state.read();
             let Some(deepest) = state.deepest() else { return };
             let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
@@ -331,15 +335,15 @@ impl Runs {
         }
     }
 
-    /// Credit for a beat of a compaction of this index: `done` of the bytes that it had `left`, and
-    /// `unpaid` for all of them. Returns what is unpaid then.
+    /// Issues credit for a beat of a compaction of this index: `done` of the bytes that it had
+    /// `left`, and `unpaid` for all of them. Returns the new unpaid amount.
     pub(crate) fn issue_credit(&self, index: IndexId, unpaid: u64, done: u64, left: u64) -> u64 {
         let debtors = self.debtors.load(Ordering::SeqCst);
         if debtors == 0 {
             return unpaid;
         }
-        // Held until it is given: what the view has then is what there is room for, and where
-        // nobody is in debt any more none is left over.
+        // Held until the credit is issued: it fits the room in the present view, and none is left
+        // over once no index is in debt.
         let state = self.state.read();
         let depth = state.indexes.get(&index).map_or(0, Index::depth);
         if depth < RUNS_TRIGGER {
@@ -351,7 +355,7 @@ impl Runs {
         let room = room_bytes(most, sealed, active, self.generation_bytes());
         let pays = |before| throttle::credit(unpaid, done, left, debtors, room, before);
         let new = |before: u64| Some(before + pays(before).credit);
-        // Several threads merge: what they give together fits below the limit too.
+        // Several threads compact; the sum of their credit also stays below the limit.
         let issued = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, new);
         let (Ok(before) | Err(before)) = issued;
         drop(state);
@@ -363,8 +367,8 @@ impl Runs {
         paid.unpaid
     }
 
-    /// Debt begins (state lock held): credit until the first beats of compactions pay, which may
-    /// take a while where many are in debt.
+    /// Debt begins (state lock held): advances credit until the first beats of compactions pay,
+    /// which may take a while if many indexes are in debt.
     fn advance_credit(&self, state: &RunsState, debtors: u64) {
         let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
         let generation = self.generation_bytes();
@@ -374,16 +378,16 @@ impl Runs {
         self.rt.journal.note(Law::Credit, self.now_ns(), || {
             (vec![advance, 1, 1, debtors, room, 0], vec![paid.credit, paid.unpaid])
         });
-        // What was given while nobody was in debt is not added to.
+        // Credit issued while no index was in debt is not added to.
         self.credit.fetch_max(paid.credit, Ordering::SeqCst);
     }
 
-    /// The view changed (state lock held): a new version, which no idle cursor keeps back (D6), and
-    /// whether ingest needs credit.
+    /// The view changed (state lock held): a new version, which no idle cursor view keeps back
+    /// (D6). Also determines whether ingest needs credit.
     pub(crate) fn changed(&self, state: &RunsState) {
         self.version.fetch_add(1, Ordering::SeqCst);
         self.rt.metrics.add(Metric::IdleCursorViewsTaken, self.parked.clear());
-        // Two generations are the memtables' own share; a third stands on memory of run blocks.
+        // Two generations are the memtables' own share; a third uses memory of run blocks.
         let beyond = state.memtables.len().saturating_sub(2) as u64 * self.generation_bytes();
         self.lent_memtables.store(beyond, Ordering::Relaxed);
         self.set_cache();
@@ -405,7 +409,7 @@ impl Runs {
         self.set_pace(state);
     }
 
-    /// A compaction cannot go on (a damaged run): ingest must not wait for it.
+    /// A compaction cannot continue (a damaged run): ingest must not wait for it.
     pub(crate) fn forgive_debt(&self) {
         self.credit.store(u64::MAX / 2, Ordering::SeqCst);
         self.space.notify();

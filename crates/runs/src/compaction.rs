@@ -1,7 +1,7 @@
-//! Merging runs (D3): jobs cut in beats of at most 1 MiB, one job per range of neighbouring runs. A
-//! job installs its output in pieces of one file: one manifest record names the file and trims the
-//! inputs to what lies above it. A crash keeps the finished pieces, and the space that a compaction
-//! needs is a piece's. Until its record a file is an orphan that a restart removes.
+//! Compaction of runs (D3): jobs in beats of at most 1 MiB, one job per range of neighbouring runs.
+//! A job installs its output in pieces of one file: one manifest record names the file and trims
+//! the inputs to what lies above it. A crash keeps the finished pieces, and a compaction needs the
+//! space of one piece only. A file without a record is an orphan, which a restart removes.
 
 pub(crate) mod candidates;
 mod install;
@@ -43,28 +43,27 @@ const SEGMENT_GENERATIONS: u64 = 4;
 const SEGMENT_BYTES_LEAST: u64 = 64 << 10;
 /// Bounds of a piece on a full disk, 1/16 of a generation.
 const PIECE_BYTES_FULL: (u64, u64) = (32 << 10, 1 << 20);
-/// Ingest is measured over this long at least.
+/// The rate of ingest is measured over at least this time.
 const INGEST_WINDOW_NS: u64 = 1_000_000_000;
-/// Merging that nobody waits for waits for a seat for so long before it looks whether there is some
-/// that somebody waits for.
+/// A compaction at rest waits this long for a seat before it looks whether a required one exists.
 const SEAT_WAIT: Duration = Duration::from_millis(1);
-/// No entry is charged less in a memtable.
+/// The least charge of an entry in a memtable.
 const ENTRY_BYTES_LEAST: u64 = 32;
 /// How often in one beat others are chosen instead of those that snapshots hold back.
 const HELD_ROUNDS: usize = 16;
 
-/// How much may be merged beyond the needs of ingest.
+/// How much may be compacted beyond the needs of ingest.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct CompactionMode {
     spare: Spare,
-    /// Space is short: what is merged to rest waits until there is space.
+    /// Space is short: compactions at rest wait until there is space.
     is_short: bool,
     /// A compaction has found the disk full.
     is_full: bool,
 }
 
 impl CompactionMode {
-    /// What the policy is asked for, in this order.
+    /// What the picker is asked for, in this order.
     fn rests(self, index: &Index) -> &'static [Rest] {
         let may_rest = match self.spare {
             Spare::None => false,
@@ -79,7 +78,7 @@ impl CompactionMode {
         }
     }
 
-    /// A run of the index is left in its file, and the policy may say something.
+    /// A run of the index is left in its file, and the picker may choose the index.
     fn wants_cold(self, index: &Index) -> bool {
         let rests = self.rests(index);
         index.cold.is_some()
@@ -90,7 +89,7 @@ impl CompactionMode {
     }
 }
 
-/// A compaction that is wanted to rest.
+/// A compaction at rest that is wanted.
 struct Wish {
     turn: CompactionTurn,
     id: IndexId,
@@ -98,7 +97,7 @@ struct Wish {
     rest: Rest,
 }
 
-/// How fast entries come in.
+/// The rate at which entries arrive.
 #[derive(Default)]
 pub(crate) struct Ingest {
     entries: u64,
@@ -107,7 +106,7 @@ pub(crate) struct Ingest {
 }
 
 impl Runs {
-    /// One step of merging runs.
+    /// One step of compaction.
     ///
     /// # Errors
     /// Of reading and writing; a failed write latches `health`, a full disk does not.
@@ -119,7 +118,7 @@ impl Runs {
         self.compaction_step(self.spare())
     }
 
-    /// Compactions every index to rest, whatever goes on.
+    /// Compacts every index to rest, whatever else is going on.
     ///
     /// # Errors
     /// As `compaction_beat`.
@@ -131,7 +130,8 @@ impl Runs {
         Ok(())
     }
 
-    /// How long an idle merge thread may wait for its event before the next beat; `None`: forever.
+    /// How long an idle compaction thread may wait for its event before the next beat; `None`:
+    /// forever.
     pub fn next_compaction_in(&self) -> Option<Duration> {
         let doomed = |state: &RunsState| !state.doomed.is_empty() || !state.doomed_bytes.is_empty();
         let waits = |state: &RunsState| doomed(state) || state.due.has_held();
@@ -139,14 +139,14 @@ impl Runs {
         more.then_some(Duration::from_nanos(INGEST_WINDOW_NS))
     }
 
-    /// Some index is not at rest, and none of its runs is being merged.
+    /// True if some index is not at rest and none of its runs is being compacted.
     fn is_rest_wanted(&self) -> bool {
         let state = self.state.read();
         let is_free = |id: &IndexId| !state.merging.contains_key(id) && !state.due.is_held(*id);
         state.due.unrest.iter().any(is_free)
     }
 
-    /// What may be merged beyond the needs of ingest, by what came in over the last second.
+    /// How much may be compacted beyond the needs of ingest, by the ingest of the last second.
     fn spare(&self) -> Spare {
         let now = self.now_ns();
         let entries = self.rt.metrics.get(Metric::MemtableEntries);
@@ -197,13 +197,14 @@ impl Runs {
         self.job_beat(job).0
     }
 
-    /// Compactions that ingest needs are under way, in whichever thread.
+    /// True if compactions that ingest needs are under way, in any thread.
     pub fn are_compactions_needed(&self) -> bool {
         self.compaction_jobs.lock().is_needed()
     }
 
-    /// A beat of a compaction that ingest needs and that no other thread works at; the thread of
-    /// `compaction_beat` begins them, and any number of threads may help it. `Idle`: none waits.
+    /// A beat of a compaction that ingest needs and that no other thread works on. The thread of
+    /// `compaction_beat` begins compactions, and any number of threads may help it. `Idle`: none
+    /// waits.
     ///
     /// # Errors
     /// As `compaction_beat`.
@@ -211,7 +212,8 @@ impl Runs {
         if self.rt.health.is_failed() {
             return Ok(Beat::Idle);
         }
-        // On a full disk one thread is enough, and it alone knows when there is space again.
+        // On a full disk one thread is enough, and only that thread knows when there is space
+        // again.
         let is_wanted = self.is_help_wanted.load(Ordering::SeqCst) && !self.is_full();
         let taken = {
             let owing = self.state.read().owing();
@@ -227,14 +229,15 @@ impl Runs {
             Ok(job) => {
                 let (index, (done, has_ended)) = (job.index, self.job_beat(job));
                 if has_ended {
-                    // Whoever begins compactions may have looked while it counted as under way.
+                    // The thread that begins compactions may have looked while this one counted as
+                    // under way.
                     self.state.write().due.ask(index);
                     self.compaction_event.notify();
                 }
                 done
             }
             Err(waits) => {
-                // The other thread may sleep because this one had it.
+                // The other thread may sleep because this one had the job.
                 if waits {
                     self.compaction_event.notify();
                 }
@@ -248,7 +251,7 @@ impl Runs {
         self.rt.journal.note_some(Law::CompactionTurn, || self.now_ns(), what);
     }
 
-    /// The compactions under way, but for those of small indexes that are merged together.
+    /// The compactions under way, except those of small indexes that are compacted together.
     pub fn compactions_under_way(&self) -> Vec<CompactionFigures> {
         self.compaction_jobs.lock().figures()
     }
@@ -259,7 +262,7 @@ impl Runs {
         jobs.put(job);
     }
 
-    /// A beat of a compaction that was taken from those that wait, and whether it has ended.
+    /// Runs a beat of a waiting compaction, and returns whether it has ended.
     fn job_beat(&self, job: CompactionJob) -> (Result<Beat>, bool) {
         let run = job.start.run;
         let (done, has_ended) = self.job_step(job);
@@ -267,7 +270,8 @@ impl Runs {
         (done, has_ended)
     }
 
-    /// One that was put back may be at work in another thread by now: its place there is not ours.
+    /// After the job was put back another thread may work on it, so this thread no longer owns its
+    /// entry.
     pub(crate) fn beat_over(&self, run: u64, has_ended: bool) {
         if !has_ended {
             return;
@@ -282,7 +286,7 @@ impl Runs {
         self.set_pace(&self.state.read());
     }
 
-    /// Puts it back if it has not ended; says if it has.
+    /// Runs a step and puts the job back unless it has ended; returns whether it has.
     pub(crate) fn job_step(&self, mut job: CompactionJob) -> (Result<Beat>, bool) {
         if self.is_gone(&job) || self.takes_space(&job) {
             self.give_up(job);
@@ -322,7 +326,7 @@ impl Runs {
         (Ok(Beat::More), true)
     }
 
-    /// A compaction has ended, so there is space. Threads that help sleep where there is none.
+    /// A compaction has ended, so there is space. Helping threads sleep while there is none.
     fn found_space(&self) {
         if self.compact_full.lock().take().is_some() {
             self.help_event.notify();
@@ -339,7 +343,7 @@ impl Runs {
             return Err(error);
         }
         if error.kind() == Kind::Corrupt {
-            // A damaged input: what is installed stays, others go on.
+            // A damaged input: the installed pieces stay, and others continue.
             self.ruin(job.index, &error);
             self.give_up(job);
             return Ok(Beat::More);
@@ -350,7 +354,7 @@ impl Runs {
             return Ok(Beat::More);
         }
         if !job.is_read() && !job.purpose.required {
-            // Nothing is written yet, and nobody waits for it.
+            // Nothing is written yet and nothing waits for the job.
             self.give_up(job);
             return Err(error);
         }
@@ -363,7 +367,7 @@ impl Runs {
         Err(error)
     }
 
-    /// A read of its compactions has failed: a device that fails once must not stop writes for
+    /// A read of its compactions has failed: a single failure of a device must not stop writes for
     /// good.
     fn may_read_again(&self, index: IndexId) -> bool {
         let mut failures = self.read_failures.lock();
@@ -372,7 +376,7 @@ impl Runs {
         *failures < READ_TRIES
     }
 
-    /// Compactions for a beat and installs a piece that ends with it; `Idle` at the end of the job.
+    /// Compacts for a beat and installs a piece that ends with it; `Idle` at the end of the job.
     fn compact_on(&self, job: &mut CompactionJob) -> Result<Beat> {
         let to = match self.compact_some(job)? {
             JobStep::More => return Ok(Beat::More),
@@ -390,7 +394,7 @@ impl Runs {
         !self.state.read().indexes.contains_key(&job.index)
     }
 
-    /// Space is short, and nobody needs the compaction.
+    /// True if space is short and nothing needs the compaction.
     fn takes_space(&self, job: &CompactionJob) -> bool {
         self.is_short.load(Ordering::SeqCst) && !job.purpose.required && !job.frees
     }
@@ -413,11 +417,11 @@ impl Runs {
         }
     }
 
-    /// What the policy asks for, marked as being merged: all that ingest needs; of what is merged
-    /// to rest the first (D4), if it comes before what is under way, and with a small index the
-    /// others. Only what has changed is looked at (`due`). With `warms`, indexes of which a run has
-    /// to be read first are given back instead, so many as are merged together; without, they are
-    /// asked about later.
+    /// The picker's choices, marked as being compacted: all that ingest needs, and of compactions
+    /// at rest the first (D4) if it precedes those under way, together with others if its index is
+    /// small. Only indexes that have changed are examined (`due`). With `warms`, indexes of which a
+    /// run has to be read first are returned instead, as many as are compacted together; without
+    /// it, they are examined later.
     fn choose_orders(&self, spare: Spare, horizon: Lsn, warms: bool) -> (Vec<Order>, Vec<IndexId>) {
         let now = self.now_ns();
         let (under_way, jobs) = {
@@ -431,13 +435,14 @@ impl Runs {
         std::mem::take(&mut *self.read_lately.lock()).into_iter().for_each(|id| due.ask(id));
         let rests = jobs.iter().any(|job| !job.required);
         let ids = due.take(mode, horizon, rests);
-        // Beside a compaction to rest others wait for room; what ingest may need does not.
+        // Next to a compaction at rest others wait for room; compactions that ingest may need do
+        // not.
         let has_room = !rests || self.filter_cache.has_room_for_slices();
         let is_read = |i: &Index| mode.wants_cold(i) && (has_room || i.count() >= TIER_RUNS_SHORT);
         let is_cold = |id: &&IndexId| warms && indexes.get(id).is_some_and(is_read);
         let cold: Vec<IndexId> = ids.iter().filter(is_cold).take(SLICES_MAX).copied().collect();
         if !cold.is_empty() {
-            // They are asked about when their runs are in memory; the others along with them.
+            // These are examined when their runs are in memory, together with the others.
             due.ask_all(ids);
             return (Vec::new(), cold);
         }
@@ -463,7 +468,7 @@ impl Runs {
                     to_rest.push(Wish { turn, id, range, rest });
                     break;
                 }
-                // What the policy wants under ingest keeps the runs inside their limit (G2).
+                // Choices under ingest keep the number of runs inside the limit (G2).
                 self.note_choice(now, &runs, rest, freeing, &range, true);
                 let bytes = runs[range.clone()].iter().map(|r| r.bytes).sum();
                 freeing = freeing.min(bytes_per_run(bytes, range.len()));
@@ -486,7 +491,7 @@ impl Runs {
         (chosen, Vec::new())
     }
 
-    /// The `first` of what is wanted to rest, and if that is a small index, others.
+    /// The `first` of the wanted compactions at rest and, if its index is small, others.
     fn choose_rests(
         &self,
         state: &mut RunsState,
@@ -517,14 +522,15 @@ impl Runs {
         chosen
     }
 
-    /// How much may be merged now.
+    /// How much may be compacted now.
     fn mode(&self, spare: Spare) -> CompactionMode {
         let is_short = self.is_short.load(Ordering::SeqCst);
         CompactionMode { spare, is_short, is_full: self.compact_full.lock().is_some() }
     }
 
-    /// It is to merge a run alone and would free nothing: somebody may need what is garbage in it.
-    /// Asked without the lock of the state: whoever forgets outcomes asks `is_pending`.
+    /// True if the order would compact a single run and free nothing, because its garbage may still
+    /// be needed. Called without the lock of the state: a thread that forgets outcomes calls
+    /// `is_pending`.
     fn is_held(&self, order: &Order) -> bool {
         let [run] = &order.inputs[..] else { return false };
         let mut pending = run.segments.iter().flat_map(|s| &s.info.pending);
@@ -532,7 +538,7 @@ impl Runs {
             || pending.any(|txn| self.commits().state(*txn).is_undecided())
     }
 
-    /// These are not begun before somebody has let go of them.
+    /// These orders wait until their garbage is no longer needed.
     fn hold(&self, orders: Vec<Order>) {
         if orders.is_empty() {
             return;
@@ -547,7 +553,7 @@ impl Runs {
         }
     }
 
-    /// Merging it frees nothing: not while space is short.
+    /// True if compacting it frees nothing: it is left alone while space is short.
     fn is_barren(&self, index: IndexId) -> bool {
         self.is_short.load(Ordering::SeqCst) && self.barren.lock().contains(&index)
     }
@@ -567,9 +573,9 @@ impl Runs {
             .note(Law::Compaction, now, || (numbers(runs, mode, freeing), said.to_vec()));
     }
 
-    /// Starts jobs wherever the policy asks for one.
+    /// Starts jobs where the picker wants one.
     fn begin_compactions(&self, spare: Spare) {
-        // Looked at once: while it moves on, what it holds back would be asked about without end.
+        // Read once: while it advances, indexes that it holds back would be examined without end.
         let horizon = self.commits().horizon();
         let (mut orders, cold) = self.choose_orders(spare, horizon, true);
         let has_warmed = !cold.is_empty();
@@ -595,12 +601,13 @@ impl Runs {
         }
     }
 
-    /// Starts the jobs of compactions that are chosen.
+    /// Starts the jobs of the chosen compactions.
     fn begin_jobs(&self, orders: Vec<Order>) {
         let is_needed = orders.iter().any(|order| order.required);
         orders.into_iter().for_each(|order| self.begin_job(order));
         if is_needed {
-            // The runs that they are needed for were there before: nothing else tells ingest.
+            // The runs for which they are needed existed before, so no other event updates the rate
+            // limit.
             self.set_pace(&self.state.read());
         }
     }
@@ -623,8 +630,8 @@ impl Runs {
         }
     }
 
-    /// Whether there is so little space that the ballast was given away: compactions to rest wait
-    /// then until it is back, but for those that free space (G4).
+    /// Sets whether space is so short that the ballast was released: compactions at rest then wait
+    /// until it is back, except those that free space (G4).
     pub fn set_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::SeqCst);
         if !is_short {
@@ -634,19 +641,19 @@ impl Runs {
         self.help_event.notify();
     }
 
-    /// A compaction that ingest needs, or one that frees space, has found the disk full: it may use
-    /// the ballast (G4).
+    /// True if a compaction that ingest needs, or one that frees space, has found the disk full: it
+    /// may use the ballast (G4).
     pub fn needs_space(&self) -> bool {
         self.compact_full.lock().as_ref().is_some_and(|(_, required)| *required)
     }
 
-    /// Bytes of a piece: on a full disk small ones, of which the ballast has room for several.
+    /// Bytes of a piece: on a full disk small ones, several of which fit the ballast.
     pub(crate) fn piece_bytes(&self) -> u64 {
         let small = (self.generation_bytes() / 16).clamp(PIECE_BYTES_FULL.0, PIECE_BYTES_FULL.1);
         self.segment_bytes().min(if self.is_full() { small } else { u64::MAX })
     }
 
-    /// Bytes of a file of a merged run.
+    /// Bytes of a file of a compacted run.
     pub(crate) fn segment_bytes(&self) -> u64 {
         #[cfg(test)]
         if let set @ 1.. = self.segment_bytes_set.load(Ordering::Relaxed) {
@@ -657,7 +664,7 @@ impl Runs {
     }
 }
 
-/// What is said of a compaction to rest of these runs.
+/// The turn of a compaction at rest of these runs.
 fn turn_to_rest(runs: &[Arc<Run>], mode: Rest) -> CompactionTurn {
     let gain = |run: &Arc<Run>| match mode {
         Rest::Freeing => run.garbage(),
@@ -667,7 +674,7 @@ fn turn_to_rest(runs: &[Arc<Run>], mode: Rest) -> CompactionTurn {
     CompactionTurn { left, gain: runs.iter().map(gain).sum(), ..CompactionTurn::default() }
 }
 
-/// A compaction of some runs of an index that ingest needs.
+/// The order of a compaction that ingest needs, for some runs of an index.
 fn order(id: IndexId, index: &Index, range: Range<usize>, small_bytes: u64) -> Order {
     let rules = Rules {
         building: index.building,
@@ -681,10 +688,10 @@ fn order(id: IndexId, index: &Index, range: Range<usize>, small_bytes: u64) -> O
     Order { index: id, inputs, rules, unique_key, required: true, gain, frees: false, small }
 }
 
-/// What the policy is told of the runs of an index.
+/// The picker's input for the runs of an index.
 fn facts(index: &Index, merging: &[u64]) -> Vec<Facts> {
     let mut facts: Vec<Facts> = Vec::with_capacity(index.runs.len());
-    // The ages of the output of a compaction that was cut are those of all its inputs.
+    // The output of an interrupted compaction has the ages of all its inputs.
     let mut cut = Generation(1)..=Generation::ZERO;
     for run in &*index.runs {
         // Runs of a build have no age.

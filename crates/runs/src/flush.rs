@@ -1,5 +1,6 @@
-//! Flushing a generation (D1): the whole of it into one file, a slice per index, in beats; then the
-//! manifest record, and when that is durable the runs take the generation's place in every view.
+//! Flushing a generation (D1): the whole generation into one file, a slice per index, in beats.
+//! Then comes the manifest record, and when that is durable the runs replace the generation in
+//! every view.
 
 use crate::Runs;
 use crate::admission::throttle;
@@ -29,29 +30,29 @@ pub(crate) struct FlushJob {
     chain: VersionFilter,
     /// Entries taken from the memtable.
     entries_done: u64,
-    /// What it rested since then it is later.
+    /// When it began, plus the time that it has rested since.
     begun_ns: u64,
     first_ns: u64,
-    /// The generation was filled in so long; 0: not known.
+    /// The time in which the generation was filled; 0: unknown.
     fill_ns: u64,
 }
 
-/// How long flushes take, the average of the last few; 0: none was yet.
+/// How long flushes take, the average of the last few; 0: there was none yet.
 #[derive(Default)]
 pub(crate) struct FlushMeter {
     whole_ns_per_kib: u64,
-    /// Until all entries are written.
+    /// The time until all entries are written.
     entries_ns_per_kib: u64,
 }
 
-/// When a generation was handed over last, and how long it had taken to fill it.
+/// When a generation was last handed over, and how long it took to fill.
 pub(crate) struct Fill {
     handed_ns: u64,
     took_ns: u64,
 }
 
 impl Fill {
-    /// The first one has been there since now.
+    /// The first generation exists since `now_ns`.
     pub(crate) fn since(now_ns: u64) -> Fill {
         Fill { handed_ns: now_ns, took_ns: 0 }
     }
@@ -68,7 +69,7 @@ struct FlushTimes {
 }
 
 impl FlushJob {
-    /// How much of the generation is done.
+    /// The part of the generation that is done.
     fn done_permille(&self) -> u64 {
         (self.entries_done * 1000 / self.memtable.entries().max(1)).min(1000)
     }
@@ -95,7 +96,7 @@ impl Runs {
         match self.flush_some(&mut job) {
             Ok(false) => {
                 let (done, now) = (job.done_permille(), self.now_ns());
-                // Less says little.
+                // An earlier measurement would be too inaccurate.
                 if done >= 50 {
                     let bytes = job.memtable.bytes() / 1000 * done;
                     self.set_flush_pace(bytes, now.saturating_sub(job.begun_ns));
@@ -106,7 +107,7 @@ impl Runs {
             }
             Ok(true) => self.note_flushed_part(1000),
             Err(error) => {
-                // What it did is done again.
+                // Its work is repeated.
                 self.flushed_permille.store(0, Ordering::SeqCst);
                 job.writer.abandon();
                 self.space.notify();
@@ -120,8 +121,8 @@ impl Runs {
         Ok(Beat::More)
     }
 
-    /// Rests behind a beat of a flush that is in no haste (`throttle::flush_rest_ns`): no other
-    /// generation waits, nor a checkpoint, nor does a full disk. For the thread that flushes alone.
+    /// Rests after a beat of a flush that is not urgent (`throttle::flush_rest_ns`): no other
+    /// generation waits, nor a checkpoint, nor a full disk. Only for the flushing thread.
     pub fn flush_rest(&self) {
         let seen = self.flush_event.now();
         let is_hasty = self.state.read().memtables.len() > 2
@@ -144,13 +145,13 @@ impl Runs {
         let time = Some(Duration::from_nanos(rest_ns));
         self.rt.wait(&self.flush_event, seen, time, Cause::Idle);
         if let Some(job) = &mut *self.flush_job.lock() {
-            // Ingest that waits has the pace at which flushes work.
+            // Waiting ingest is limited to the rate at which flushes work.
             job.begun_ns += self.now_ns().saturating_sub(now);
         }
     }
 
-    /// A checkpoint shall come further than this generation lets it, or will soon: it was handed
-    /// over when it held half of the log.
+    /// True if a checkpoint must advance past this generation, or soon will: the generation was
+    /// handed over when it held half of the log.
     fn holds_log(&self, job: &FlushJob) -> bool {
         let (Some(log), Some(low)) = (self.log.get(), job.memtable.low_lsn()) else { return false };
         let soon = log.end().0.saturating_sub(log.capacity() / 16 * 9);
@@ -166,19 +167,20 @@ impl Runs {
         }
     }
 
-    /// A sync of names that fails stops writes whatever it failed for and whoever asked for it: it
-    /// may have lost the name of another one's file, whose own sync would not say so.
+    /// A failed sync of the directory stops writes, whatever the reason and the caller: it may have
+    /// lost the name of another thread's file, whose own sync would not report that.
     pub(crate) fn sync_names(&self) -> Result<()> {
         self.rt.env.sync_dir("runs").map_err(|error| self.rt.health.fail(error))
     }
 
-    /// So much of the oldest generation is flushed: there is as much more room in the active one.
+    /// This part of the oldest generation is flushed: the active one has that much more room.
     fn note_flushed_part(&self, permille: u64) {
         self.flushed_permille.store(permille, Ordering::SeqCst);
         self.space.room.wake_first();
     }
 
-    /// Sets the pace of ingest that has no other room: that of a flush of which so much is done.
+    /// Sets the rate limit of ingest that has no other room, by the rate of a flush of which `done`
+    /// is written.
     fn set_flush_pace(&self, done: u64, took_ns: u64) {
         let FlushMeter { whole_ns_per_kib: whole, entries_ns_per_kib: entries } =
             *self.flush_meter.lock();
@@ -189,7 +191,7 @@ impl Runs {
         }
     }
 
-    /// A flush has ended. Of a small one the time would be that of what a flush does once.
+    /// A flush has ended. A small flush would measure mostly its fixed cost.
     fn measure_flush(&self, bytes: u64, times: FlushTimes) {
         if bytes >= self.generation_bytes() / 2 {
             let now = self.now_ns();
@@ -204,7 +206,7 @@ impl Runs {
         self.set_flush_pace(0, 0);
     }
 
-    /// Begins with the oldest sealed generation, if nobody has it pinned.
+    /// Begins to flush the oldest sealed generation, unless operations have it pinned.
     fn begin_flush(&self) -> Result<Option<Box<FlushJob>>> {
         let memtables = self.state.read().memtables.clone();
         let Some(oldest) = memtables.last().filter(|_| memtables.len() > 1) else {
@@ -275,7 +277,7 @@ impl Runs {
         Ok(false)
     }
 
-    /// False if the index was dropped, or can only be dropped.
+    /// False if the index was dropped, or is damaged.
     fn begin_slice(
         &self,
         index: IndexId,

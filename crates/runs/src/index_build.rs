@@ -1,8 +1,8 @@
-//! Index builds: entries in any order, sorted piece by piece in memory, the pieces merged and
-//! written as the oldest runs of their index, without timestamps (F2, F4). Several threads may
-//! collect and sort side by side, and then write the parts of a run side by side. Whoever drives
-//! the build bounds the memory: pieces tell their size. Keys that allow it are packed into numbers
-//! (`packed`), others are kept as they are (`plain`).
+//! Index builds (F2, F4): entries arrive in any order and are sorted piece by piece in memory. The
+//! pieces are joined and written as the oldest runs of their index, without timestamps. Several
+//! threads may collect and sort concurrently, and then write the parts of a run concurrently. The
+//! driver of the build bounds the memory by the reported sizes of pieces. Keys that allow it are
+//! packed into numbers (`packed`); others are kept as they are (`plain`).
 
 use crate::Runs;
 use crate::compaction::picker::RUNS_TRIGGER;
@@ -25,18 +25,18 @@ mod plain;
 use pieces::Ordered;
 pub use pieces::{Sorted, Unsorted};
 
-/// Runs a build may leave; with more, they are merged once (F4).
+/// Runs that a build may leave; more are compacted once (F4).
 const RUNS_MAX: usize = 8;
-/// Runs that are merged before they are installed are read ahead by so much together: the less
-/// memory there is, the more of them there are.
+/// Read-ahead of all runs together that are compacted before they are installed: the less memory
+/// there is, the more runs there are.
 const AHEAD_ALL: usize = 2 << 20;
-/// And each by so much at least: less costs more reads than it saves memory.
+/// Read-ahead of each run, at least: less would cost more reads than it saves memory.
 const AHEAD_MIN: usize = 16 << 10;
-/// Entries between two questions whether to go on: far less than 1 ms of work (F4).
+/// Entries between two checks for cancellation: far less than 1 ms of work (F4).
 pub const CHECK_EVERY: u32 = 1024;
 
-/// What a build wrote: give all parts of an index to [`Runs::install`]. Dropped without that, its
-/// files are removed.
+/// The output of a build: pass all parts of an index to [`Runs::install`]. If it is dropped before,
+/// its files are removed.
 pub struct BuiltPart {
     runs: Arc<Runs>,
     sorted: Vec<Vec<Written>>,
@@ -60,8 +60,8 @@ impl Drop for BuiltPart {
     }
 }
 
-/// The entries of runs that are no index's, in the order of their keys (`Runs::read_built`). The
-/// runs go when it is dropped.
+/// The entries of runs that belong to no index, in the order of their keys (`Runs::read_built`).
+/// The runs are removed when this is dropped.
 pub struct BuiltEntries {
     merger: Merger,
     is_begun: bool,
@@ -69,7 +69,7 @@ pub struct BuiltEntries {
 }
 
 impl BuiltEntries {
-    /// The next one: its key, without the pk, and its value.
+    /// The next entry: its key, without the pk, and its value.
     ///
     /// # Errors
     /// Of reading.
@@ -84,8 +84,8 @@ impl BuiltEntries {
     }
 }
 
-/// One run to be written from sorted pieces, cut by key into parts that several threads write side
-/// by side.
+/// One run to be written from sorted pieces, cut by key into parts that several threads write
+/// concurrently.
 pub struct RunPlan {
     runs: Arc<Runs>,
     start: SliceStart,
@@ -101,10 +101,10 @@ impl RunPlan {
         if self.is_empty { 0 } else { self.entries.parts() }
     }
 
-    /// Writes a part. `check` may end it with an error; nothing of the part stays then.
+    /// Writes a part. `check` may end it with an error; then nothing of the part remains.
     ///
     /// # Errors
-    /// Of writing, or what `check` says.
+    /// Of writing, or those of `check`.
     pub fn write(&self, part: usize, check: &dyn Fn() -> Result<()>) -> Result<()> {
         let mut out: Option<Output<'_>> = None;
         let mut count = 0;
@@ -129,7 +129,7 @@ impl RunPlan {
         Ok(())
     }
 
-    /// The run, once all parts are written.
+    /// Returns the run after all parts are written.
     pub fn finish(&self) -> BuiltPart {
         let mut done = std::mem::take(&mut *self.done.lock());
         done.sort_by_key(|(part, _)| *part);
@@ -142,7 +142,7 @@ impl RunPlan {
     }
 }
 
-/// A run being written: files of `SEGMENT_BYTES`.
+/// A run being written, as files of `SEGMENT_BYTES`.
 struct Output<'a> {
     runs: &'a Arc<Runs>,
     start: SliceStart,
@@ -193,7 +193,7 @@ impl Runs {
     /// Plans one run of an index that is BUILDING, cut into about `parts` parts of equal size.
     ///
     /// # Errors
-    /// None but `Internal`.
+    /// Only `Internal`.
     pub fn plan_run(
         self: &Arc<Self>,
         index: IndexId,
@@ -217,14 +217,14 @@ impl Runs {
         }
     }
 
-    /// Makes built runs the oldest of their index, at once and durably; the index stays BUILDING
-    /// until [`Runs::set_valid`]. More than 8 runs are merged into one first, and fewer if ingest
-    /// would need credit with them; `check` hears of each `CHECK_EVERY` entries of that, or fewer,
-    /// and may end it with an error. Without a run, as of an
-    /// empty table, nothing is written or synced.
+    /// Makes built runs the oldest of their index, atomically and durably; the index stays BUILDING
+    /// until [`Runs::set_valid`]. More than 8 runs are compacted into one first, and fewer if
+    /// ingest would need credit with them. `check` is called at least once per `CHECK_EVERY`
+    /// entries of that, and may end it with an error. Without a run, as for an empty table, nothing
+    /// is written or synced.
     ///
     /// # Errors
-    /// Of writing; `IndexGone`; what `check` says. Nothing stays behind, unless writes have
+    /// Of writing; `IndexGone`; those of `check`. Nothing of the runs remains, unless writes have
     /// stopped.
     pub fn install(
         self: &Arc<Self>,
@@ -253,8 +253,8 @@ impl Runs {
         }
         self.rt.step();
         if let Err(error) = self.append_manifest(&ops) {
-            // The record may be in the log, and durable, though its sync failed: its files stay. If
-            // it is not, they go at the next open.
+            // The record may be in the log and durable although its sync failed: its files stay. If
+            // it is not durable, the next open removes them.
             if self.rt.health.is_failed() {
                 parts.iter_mut().for_each(|part| part.sorted.clear());
             }
@@ -274,10 +274,11 @@ impl Runs {
         Ok(())
     }
 
-    /// So many runs are merged before they are installed. With what ingest has brought the index
-    /// meanwhile they could be more than it may have (D3), and all ingest would wait until merges
-    /// have made them fewer (G1). Ingest needs that merge soon in any case: here nobody waits for
-    /// it. Sealed generations count: they are runs before there is room for another.
+    /// True if `built` runs have to be compacted before they are installed. Together with runs that
+    /// ingest has added meanwhile they could exceed the limit of the index (D3), and all ingest
+    /// would wait until compactions have reduced them (G1). Ingest needs that compaction soon in
+    /// any case, and here no insert waits for it. Sealed generations count: they become runs before
+    /// there is room for another.
     pub fn are_too_many(&self, index: IndexId, built: usize) -> bool {
         let state = self.state.read();
         let depth = state.indexes.get(&index).map_or(0, Index::depth);
@@ -325,7 +326,7 @@ impl Runs {
         Ok(BuiltPart { runs: self.clone(), sorted: vec![out.finish()?] })
     }
 
-    /// Reads runs that were written and are not installed, all as one.
+    /// Reads runs that were written and are not installed, as one sequence.
     ///
     /// # Errors
     /// Of reading.
@@ -351,7 +352,7 @@ impl Runs {
     }
 }
 
-/// How far each of so many runs is read ahead while they are merged.
+/// The read-ahead of each of `runs` runs while they are compacted.
 fn ahead_of_each(runs: usize) -> usize {
     (AHEAD_ALL / runs.max(1)).clamp(AHEAD_MIN, READ_AHEAD)
 }

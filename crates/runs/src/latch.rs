@@ -1,4 +1,4 @@
-//! A latch that may be held across I/O: built on an event, so that waiting goes through the
+//! A latch that may be held across I/O. It is built on an event, so that waits go through the
 //! environment.
 
 use evenkeel_base::Cause;
@@ -21,7 +21,7 @@ impl IoLatch {
         LatchGuard(self)
     }
 
-    /// Takes it for a guard of another kind, which calls `unlock`.
+    /// Releases the latch; for guards of other kinds, which call this.
     pub(crate) fn unlock(&self) {
         self.held.store(false, Ordering::Release);
         self.freed.notify();

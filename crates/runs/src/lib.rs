@@ -1,13 +1,14 @@
-//! Secondary indexes: one memtable and sorted runs, flushed and merged in beats (architecture
-//! 4.9-4.11, protocols A3, D, F).
+//! Secondary indexes: one memtable and sorted runs, flushed and compacted in beats (protocols A3,
+//! D, F).
 //!
 //! Life of an entry: a row operation reserves memtable bytes, pins the active generation, appends
-//! its record and inserts its entries. A full (or old) generation is handed over, flushed whole
-//! into one file that holds a sorted slice per index, and named in a manifest record. Slices are
-//! runs; neighbours in age are merged until few are left, in the end one bottom run.
+//! its record and inserts its entries. A full (or old) generation is handed over and flushed as a
+//! whole into one file, which holds a sorted slice per index and is named in a manifest record.
+//! Slices are runs; runs that are neighbours in age are compacted until few are left, and finally
+//! one bottom run.
 //!
-//! Order of an index: (column bytes, pk), then newest first by age; timestamps only decide what a
-//! snapshot sees (A3). Column bytes are memcomparable and prefix-free.
+//! Order of an index: (column bytes, pk), then newest first by age; timestamps only decide the
+//! visibility to snapshots (A3). Column bytes are memcomparable and prefix-free.
 //!
 //! Order at open: `create`, `attach_log`, `restore` (checkpoint), `apply_manifest` for every
 //! manifest record of the log, `add_index` for every index of the catalog, `replay_row` for the row
@@ -69,7 +70,7 @@ pub struct RunsOptions {
     pub cache_bytes: u64,
 }
 
-/// What `runs` knows of an index.
+/// The facts of an index in `runs`.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexSpec {
     /// Its id, never reused.
@@ -101,23 +102,24 @@ pub struct IndexStats {
     pub memtable_entries: u64,
 }
 
-/// What `runs` needs of the log: its end, its capacity, and manifest records.
+/// The functions of the log that `runs` needs: its end, its capacity, and manifest records.
 pub trait ManifestLog: Send + Sync {
     /// End of the log.
     fn end(&self) -> Lsn;
     /// Bytes the log may hold.
     fn capacity(&self) -> u64;
-    /// Appends a manifest record, from the part that only such records and checkpoints may use, and
-    /// waits until it is durable. Never waits for log space: that may be waiting for this record.
+    /// Appends a manifest record, from the part of the log that is reserved for such records and
+    /// checkpoints, and waits until it is durable. Never waits for log space, because the waiters
+    /// for space may wait for this record.
     ///
     /// # Errors
     /// Of the log.
     fn append_manifest(&self, body: &[u8]) -> Result<Lsn>;
-    /// The lowest LSN that is needed has become a higher one: the checkpoint may move.
+    /// The lowest needed LSN has risen: the checkpoint may advance.
     fn low_lsn_moved(&self) {}
 }
 
-/// What [`Runs::check`] read.
+/// What [`Runs::check`] has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Blocks read.

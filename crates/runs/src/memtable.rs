@@ -1,5 +1,5 @@
-//! A memtable generation: its entries in an arena, ordered by index; the pins of operations still
-//! writing to it; its low LSN.
+//! A memtable generation: its entries in an arena, ordered by index; the pins of operations that
+//! still write to it; its low LSN.
 //!
 //! Invariants (B3): every operation pins the generation before it reserves its LSN, so no entry has
 //! an LSN below `low`; a sealed generation gets no new pins and is flushed only when it has none.
@@ -24,11 +24,11 @@ use std::sync::{Arc, OnceLock};
 
 /// Indexes are found by a hash of their id, without a lock.
 const BUCKETS: usize = 64;
-/// Entries brought into the caches ahead of a reader.
+/// Entries prefetched ahead of a reader.
 const AHEAD: usize = 6;
-/// Threads that sort what recovery took, at most.
+/// Threads that sort the entries of recovery, at most.
 const PACK_THREADS: usize = 4;
-/// Entries of an index that are worth a thread.
+/// An index needs this many entries to be worth a thread.
 const PACK_ENTRIES_MIN: usize = 512;
 
 type Bucket = OnceLock<Box<Slot>>;
@@ -50,7 +50,7 @@ pub(crate) struct Memtable {
     entries: AtomicU64,
     bytes: AtomicU64,
     unpinned: Arc<Event>,
-    /// Recovery: entries that nobody reads yet, to be sorted at its end (B6).
+    /// Recovery: entries that are not read yet; they are sorted at its end (B6).
     unsorted: Mutex<Option<Unsorted>>,
 }
 
@@ -80,12 +80,12 @@ impl Memtable {
         Generation(self.number.load(Ordering::SeqCst))
     }
 
-    /// Recovery: it takes the entries of this generation, too.
+    /// Recovery: the generation also receives the entries of this generation number.
     pub(crate) fn raise_number(&self, number: Generation) {
         self.number.fetch_max(number.0, Ordering::SeqCst);
     }
 
-    /// A pin; `log_end` was read before. The caller keeps hand-over out (state lock).
+    /// Makes a pin; `log_end` was read before. The caller excludes hand-over (state lock).
     pub(crate) fn pin(self: &Arc<Self>, log_end: Lsn) -> GenPin {
         self.pins.pin(log_end.0);
         GenPin { memtable: self.clone() }
@@ -110,14 +110,14 @@ impl Memtable {
         self.pins.lower(lsn.0);
     }
 
-    /// Inserts an entry and returns the bytes it is charged.
+    /// Inserts an entry and returns its charge in bytes.
     pub(crate) fn insert(&self, entry: &NewEntry<'_>) -> usize {
         let node = entry.write(&self.arena);
         self.leaves_to_fill(entry.index).insert(&self.arena, node);
         self.count(entry)
     }
 
-    /// The same in recovery: until `pack` nobody reads, so nothing needs an order.
+    /// As `insert`, in recovery: until `pack` there are no readers, so no order is needed.
     pub(crate) fn restore(&self, entry: &NewEntry<'_>) -> usize {
         let mut unsorted = self.unsorted.lock();
         let Some(list) = &mut *unsorted else {
@@ -128,7 +128,8 @@ impl Memtable {
         self.count(entry)
     }
 
-    /// Sorts what `restore` took, index by index, into full leaves; from here on it inserts.
+    /// Sorts the entries of `restore`, index by index, into full leaves; inserts are possible
+    /// afterwards.
     pub(crate) fn pack(&self) {
         let Some(list) = self.unsorted.lock().take() else { return };
         for (index, nodes) in list {
@@ -136,21 +137,21 @@ impl Memtable {
         }
     }
 
-    /// As `pack`, several indexes at a time where that is worth threads: what is in different
-    /// indexes does not meet. How many threads were at it.
+    /// As `pack`, for several indexes at a time if that is worth threads; different indexes are
+    /// independent. Returns the number of threads.
     ///
     /// # Errors
     /// That of a thread.
     pub(crate) fn pack_by_threads(self: &Arc<Self>, rt: &Runtime) -> Result<usize> {
         let Some(list) = self.unsorted.lock().take() else { return Ok(0) };
         let mut lists: Vec<(IndexId, Vec<ArenaNode>)> = list.into_iter().collect();
-        // The longest is taken first.
+        // The longest list is taken first.
         lists.sort_by_key(|(_, nodes)| nodes.len());
         let large = lists.iter().filter(|(_, nodes)| nodes.len() >= PACK_ENTRIES_MIN).count();
         let lists = Arc::new(Mutex::new(lists));
         let start = |_| {
             let (memtable, lists) = (self.clone(), lists.clone());
-            // A thread that cannot be had is done without.
+            // If a thread cannot be started, the others do its work.
             rt.spawn("ek-pack", move || memtable.fill_each(&lists)).ok()
         };
         let helpers: Vec<_> = (1..large.min(PACK_THREADS)).filter_map(start).collect();
@@ -208,8 +209,8 @@ impl Memtable {
         slots.find(|slot| slot.index == index).map(|slot| slot.leaves.clone())
     }
 
-    /// Entries of an index that came to nothing: pairs of an entry and the one that followed it on
-    /// its key, as `cancels` says of (older, newer). Among `limit` entries in this direction.
+    /// Entries of an index that cancel: pairs of an entry and the following one of its key, for
+    /// which `cancels` of (older, newer) is true. Searched among `limit` entries in this direction.
     pub(crate) fn pairs(
         self: &Arc<Self>,
         index: IndexId,
@@ -229,7 +230,7 @@ impl Memtable {
             if direction == Direction::Forward {
                 versions.reverse();
             }
-            // From old to new; what a pair leaves behind lies beneath the next.
+            // From old to new; the entry beneath a removed pair is compared with the next.
             let mut left: Vec<ArenaNode> = Vec::new();
             for node in versions.drain(..) {
                 match left.last().copied().filter(|old| cancels(&read(*old), &read(node))) {
@@ -260,17 +261,17 @@ impl Memtable {
         found
     }
 
-    /// Takes entries out of the order; how many were there.
+    /// Removes entries from the order; returns their number.
     pub(crate) fn remove(&self, index: IndexId, nodes: &[ArenaNode]) -> usize {
         self.leaves(index).map_or(0, |leaves| leaves.remove(&self.arena, nodes))
     }
 
-    /// About how many entries of an index lie at or above `low` and below `high`.
+    /// The approximate number of entries of an index at or above `low` and below `high`.
     pub(crate) fn estimate(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> u64 {
         self.leaves(index).map_or(0, |leaves| leaves.estimate(&self.arena, low, high))
     }
 
-    /// The key of an entry there, as `Leaves::key_at`.
+    /// The key of an entry in a range, as `Leaves::key_at`.
     pub(crate) fn key_at(
         &self,
         index: IndexId,
@@ -321,18 +322,18 @@ impl Drop for GenPin {
 }
 
 /// Walks the entries of one index, or of all, in either direction. It copies references to a
-/// stretch of entries, at most a leaf, under the leaf's lock and holds no lock between calls: it
-/// meets every entry there was when the stretch was copied, and may miss younger ones.
+/// stretch of entries, at most a leaf, under the leaf's lock, and holds no lock between calls. It
+/// meets every entry that existed when the stretch was copied, and may miss newer ones.
 pub(crate) struct MemIter {
     memtable: Arc<Memtable>,
     index: IndexId,
     leaves: Option<Arc<Leaves>>,
     stretch: Vec<ArenaNode>,
-    /// In `stretch`; at its end: not positioned.
+    /// Index into `stretch`; at its end: not positioned.
     at: usize,
     /// Where the last step forward began.
     before: Option<ArenaNode>,
-    /// Indexes to go on with, the next one last.
+    /// The remaining indexes, the next one last.
     others: Vec<(IndexId, Arc<Leaves>)>,
 }
 
@@ -343,7 +344,7 @@ impl MemIter {
         MemIter { memtable, index, leaves, stretch, at: 0, before: None, others }
     }
 
-    /// Over all entries, by index, at the first: of a generation without writers.
+    /// Over all entries, by index, positioned at the first: for a generation without writers.
     pub(crate) fn of_all(memtable: Arc<Memtable>) -> MemIter {
         let mut others: Vec<_> =
             memtable.slots().map(|slot| (slot.index, slot.leaves.clone())).collect();

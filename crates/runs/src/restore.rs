@@ -1,7 +1,7 @@
-//! Manifest: appending edits, checkpoint part, recovery.
+//! Manifest: appending edits, the checkpoint's part, recovery.
 //!
-//! Edits are sets, so applying a record again that a checkpoint already includes changes nothing in
-//! the end: every later record is applied again too.
+//! Edits are sets: applying a record again that a checkpoint already contains changes nothing in
+//! the end, because every later record is applied again too.
 
 use crate::Runs;
 use crate::memtable::leaves::NewEntry;
@@ -68,7 +68,7 @@ impl Restoring {
         }
     }
 
-    /// The slice may belong to this run.
+    /// True if the slice may belong to this run.
     fn is_live(&self, info: &SliceInfo, run: u64) -> bool {
         let name = (info.index, run);
         let above = |low: &Vec<u8>| info.max_key >= *low;
@@ -77,8 +77,9 @@ impl Restoring {
             && self.trimmed.get(&name).is_none_or(above)
     }
 
-    /// Indexes that have no live slice in a file, by what is known without it: a slice beside those
-    /// of other indexes is a run with the file's number, and others are alone in their files.
+    /// Indexes without a live slice in a file, as far as known without reading it: a slice next to
+    /// those of other indexes is a run with the file's number, and other slices are alone in their
+    /// files.
     fn gone_from(&self, file: u64) -> HashSet<IndexId> {
         let is_placed = |index: IndexId| {
             let places = self.placed.get(&(index, file)).into_iter().flatten();
@@ -88,7 +89,7 @@ impl Restoring {
         removed.map(|(index, _)| *index).collect()
     }
 
-    /// The segment that a slice is, if it lives.
+    /// The segment of a slice, if it is live.
     fn segment(&self, slice: &Arc<RunSegment>) -> Option<Arc<RunSegment>> {
         let info = &slice.info;
         let places = self.placed.get(&(info.index, slice.file.number));
@@ -101,8 +102,8 @@ impl Restoring {
 }
 
 impl Runs {
-    /// Appends edits and waits until they are durable; the caller holds the manifest latch, applies
-    /// them and calls `manifest_done`. Without a log (tests, tools) they are only in memory.
+    /// Appends edits and waits until they are durable. The caller holds the manifest latch, applies
+    /// the edits and calls `manifest_done`. Without a log (tests, tools) they are only in memory.
     pub(crate) fn append_manifest(&self, ops: &[ManifestOp]) -> Result<Lsn> {
         let Some(log) = self.log.get() else { return Ok(Lsn::ZERO) };
         self.manifest_low.store(log.end().0, Ordering::SeqCst);
@@ -115,7 +116,7 @@ impl Runs {
         appended
     }
 
-    /// The edits appended last are in the view, and so is the flush they told of.
+    /// The last appended edits are in the view, and so is the flush that they record.
     pub(crate) fn manifest_done(&self) {
         self.manifest_low.store(u64::MAX, Ordering::SeqCst);
         if let Some(log) = self.log.get() {
@@ -123,8 +124,8 @@ impl Runs {
         }
     }
 
-    /// The list of runs, for a checkpoint. Read the log end first, then `low_lsn`, then this: an
-    /// edit that is in neither lies behind that log end.
+    /// The list of runs, for a checkpoint. The checkpoint reads the log end first, then `low_lsn`,
+    /// then this: an edit that is in neither lies behind that log end.
     pub fn snapshot_blob(&self) -> Vec<u8> {
         encode_manifest(&self.state.read().edits(self.next_file.load(Ordering::SeqCst)))
     }
@@ -154,13 +155,13 @@ impl Runs {
         Ok(())
     }
 
-    /// The newest generation that was flushed: of it and of older ones no entry is taken again.
+    /// The newest flushed generation: its entries and those of older ones are not taken again.
     pub fn flushed(&self) -> Generation {
         self.state.read().flushed
     }
 
     /// Recovery: takes the entries of a row record unless their generation was flushed. They are
-    /// sorted, and can be read, once `finish_restore` was called.
+    /// sorted and readable after `finish_restore`.
     ///
     /// # Errors
     /// `EntryTooLong` for entries beyond the limits.
@@ -195,10 +196,10 @@ impl Runs {
         Ok(())
     }
 
-    /// Ends recovery: opens the files of all runs and removes the others; sorts what was replayed
-    /// into a packed generation, which is flushed if it is beyond its size (B6). Call it once, also
-    /// in a new directory, before the first flush. A file that does not say what it holds damages
-    /// indexes, not more (`damage`).
+    /// Ends recovery: opens the files of all runs and removes the others; sorts the replayed
+    /// entries into a packed generation, which is flushed if it exceeds its size (B6). Called once,
+    /// also in a new directory, before the first flush. A file with an unreadable list damages only
+    /// its indexes (`damage`).
     ///
     /// # Errors
     /// Of files that cannot be opened; `RunVersionUnknown`.
@@ -271,7 +272,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Removes the files that the manifest does not name; a number above all there were.
+    /// Removes the files that the manifest does not name; returns a number above all of them.
     fn remove_files_but(&self, named: &BTreeSet<u64>) -> Result<u64> {
         let mut next_file = 1;
         for name in self.rt.env.list("runs")? {
@@ -285,8 +286,8 @@ impl Runs {
         Ok(next_file)
     }
 
-    /// Opens a file of runs; the outer error is none of damage. A read that fails is tried again:
-    /// the manifest will say of damaged indexes that they are gone.
+    /// Opens a file of runs; the outer error is not damage. A failed read is tried again, because
+    /// the manifest will record damaged indexes as dropped.
     #[allow(clippy::type_complexity)] // Both sides are named where it is called.
     fn open_file(
         &self,
@@ -313,9 +314,9 @@ impl Runs {
         }
     }
 
-    /// After the catalog was read, every index of which called `add_index`: finds those that are
-    /// damaged, and drops the runs of those that are not there. A crash may lie between a DROP and
-    /// the removal of its runs.
+    /// Called after the catalog was read and `add_index` was called for each of its indexes. Finds
+    /// the damaged ones, and drops the runs of indexes that do not exist: a crash may lie between a
+    /// DROP and the removal of its runs.
     ///
     /// # Errors
     /// Of writing the manifest record.
@@ -326,7 +327,8 @@ impl Runs {
             lost.retain(|index| indexes.get(index).is_some_and(|i| i.known));
             state.find_damaged();
             let mut unneeded = state.forget_unneeded();
-            // The manifest names them, of which an open may read again what it has read now.
+            // The manifest names them, and another open may be able to read what this one could
+            // not.
             unneeded.append(&mut state.dead_files);
             self.changed(&state);
             let unknown = state.indexes.iter().filter(|(_, i)| !i.known).map(|(id, _)| *id);
@@ -343,13 +345,14 @@ impl Runs {
         unknown.into_iter().try_for_each(|index| self.drop_index(index))
     }
 
-    /// Forgets an index and its runs, durably: O(files). Readers that have its files open finish.
+    /// Removes an index and its runs, durably, in O(files). Readers that have its files open
+    /// finish.
     ///
     /// # Errors
     /// Of writing the manifest record: the index is gone from memory all the same, and
     /// `drop_unknown` removes its runs at the next open.
     pub fn drop_index(&self, index: IndexId) -> Result<()> {
-        // So that its bytes can be given back; it can be dropped without.
+        // Warm it so that its bytes can be freed; it can be dropped without that.
         if let Err(error) = self.warm(index)
             && error.code() != Code::IndexGone
         {
@@ -385,7 +388,7 @@ impl Runs {
         self.state.read().is_pending(txn)
     }
 
-    /// Removes files, and gives back bytes of others, that no view holds any more.
+    /// Removes files, and frees bytes of others, that no view holds any more.
     pub(crate) fn remove_doomed(&self) {
         let bytes: Vec<(Arc<RunSegment>, Range<u64>)> = {
             let RunsState { files, doomed_bytes, .. } = &mut *self.state.write();
@@ -410,7 +413,7 @@ impl Runs {
         }
     }
 
-    /// Gives the whole blocks of a range of a file back.
+    /// Frees the whole blocks of a range of a file.
     fn punch(&self, file: u64, range: Range<u64>) -> Result<()> {
         let align = IO_ALIGN as u64;
         let (start, end) = (range.start.next_multiple_of(align), range.end / align * align);

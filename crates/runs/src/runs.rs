@@ -1,5 +1,5 @@
-//! The component: indexes, generations, views. Locking: `state` guards short memory work only;
-//! nothing waits, reads or writes under it.
+//! The component: indexes, generations, views. Locking: `state` guards short memory work only; no
+//! thread waits, reads or writes under it.
 
 use crate::admission::pace::Pace;
 use crate::admission::rate_limiter::RateLimiter;
@@ -37,14 +37,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Memory that is to be lent and not there yet is waited for so long, so often at most.
+/// How long, and how often at most, a loan waits for memory that is not there yet.
 const LEND_WAIT: Duration = Duration::from_millis(50);
 const LEND_WAITS_MAX: usize = 10;
 
-/// Fences may take one of so many parts of what run blocks have.
+/// Fences may borrow one part in this many of the memory of run blocks.
 const LOAN_PART: u64 = 2;
 
-/// Views that idle cursors may leave; each holds a block of every run of its index in memory.
+/// Views that idle cursors may keep; each holds a block of every run of its index in memory.
 const IDLE_VIEWS_MAX: usize = 128;
 
 /// Entries between two looks at whether a check was cancelled.
@@ -55,7 +55,7 @@ pub const fn entry_bytes(key: usize, pk: usize, value: usize) -> usize {
     charge(key, pk, value)
 }
 
-/// Takes (pk, op, stamp, state) of a key's newest entry; false stops.
+/// Receives (pk, op, stamp, state) of a key's newest entry; false stops.
 pub type CurrentFn<'a> = dyn FnMut(&[u8], u8, Stamp, TxnState) -> bool + 'a;
 
 /// What a reader of one index reads.
@@ -65,7 +65,7 @@ pub(crate) struct IndexView {
     pub version: u64,
 }
 
-/// Memory of run blocks that somebody else has.
+/// Memory of run blocks that is lent.
 pub struct Lent {
     runs: Arc<Runs>,
     bytes: u64,
@@ -87,7 +87,7 @@ pub struct Runs {
     #[cfg(test)]
     pub(crate) segment_bytes_set: AtomicU64,
     cache_bytes: AtomicU64,
-    /// Memory of run blocks that others have now: a third generation, an index build.
+    /// Memory of run blocks that is lent now: to a third generation, to an index build.
     pub(crate) lent_memtables: AtomicU64,
     lent_builds: AtomicU64,
     /// Generations handed over because they were full.
@@ -98,45 +98,45 @@ pub struct Runs {
     pub(crate) version: AtomicU64,
     pub(crate) reserved: AtomicU64,
     pub(crate) next_file: AtomicU64,
-    /// Held from choosing manifest edits until they are in the view.
+    /// Held from the choice of manifest edits until they are in the view.
     pub(crate) manifest: IoLatch,
-    /// The log end before the edits now being appended; `u64::MAX`: none.
+    /// The log end before the edits that are being appended; `u64::MAX`: none.
     pub(crate) manifest_low: AtomicU64,
     pub(crate) restoring: Mutex<Restoring>,
     /// Held by the thread in `flush_beat`.
     pub(crate) flushing: IoLatch,
     pub(crate) flush_job: Mutex<Option<Box<FlushJob>>>,
     pub(crate) fill: Mutex<Fill>,
-    /// A checkpoint shall come so far.
+    /// A checkpoint must reach this position.
     pub(crate) needed_lsn: AtomicU64,
-    /// How much of the oldest generation is flushed.
+    /// The part of the oldest generation that is flushed.
     pub(crate) flushed_permille: AtomicU64,
     pub(crate) compaction_jobs: Mutex<CompactionJobs>,
     pub(crate) together: Mutex<Together>,
     pub(crate) flush_event: Arc<Event>,
     pub(crate) compaction_event: Arc<Event>,
     pub(crate) pace: Pace,
-    /// At the pace of a flush.
+    /// Limits ingest to the rate of a flush.
     pub(crate) flush_line: RateLimiter,
     pub(crate) flush_meter: Mutex<FlushMeter>,
     /// Some index has `RUNS_HELP` runs.
     pub(crate) is_help_wanted: AtomicBool,
-    /// More compactions wait than one thread works at.
+    /// More compactions wait than one thread works on.
     pub(crate) help_event: Arc<Event>,
-    /// Memtable space or merge credit came.
+    /// Notified when memtable space or compaction credit becomes available.
     pub(crate) space: Arc<SpaceQueues>,
-    /// Why compactions make no progress: there is no space; and whether it may have the ballast.
+    /// Why compactions make no progress (there is no space), and whether they may use the ballast.
     pub(crate) compact_full: Mutex<Option<(Error, bool)>>,
     /// See `set_short`.
     pub(crate) is_short: AtomicBool,
-    /// Indexes that were read for the first time since their last merge began.
+    /// Indexes that were read for the first time since their last compaction began.
     pub(crate) read_lately: Mutex<Vec<IndexId>>,
-    /// How many indexes the policy was asked about.
+    /// The number of indexes for which the picker ran.
     #[cfg(test)]
     pub(crate) asked: AtomicU64,
-    /// Indexes of which compactions that should free space did not, since space was short.
+    /// Indexes whose compactions should have freed space and did not, since space became short.
     pub(crate) barren: Mutex<BTreeSet<IndexId>>,
-    /// Compactions of an index that could not read, since the last one that ended.
+    /// Failed reads of compactions of an index, since the last one that ended.
     pub(crate) read_failures: Mutex<BTreeMap<IndexId, u32>>,
     pub(crate) in_debt: AtomicBool,
     pub(crate) debtors: AtomicU64,
@@ -230,7 +230,7 @@ impl Runs {
     }
 
     /// Changes the shares of memory while open: the active generation is handed over at the new
-    /// size, blocks beyond the new share are given up.
+    /// size, and blocks beyond the new share are evicted.
     pub fn set_memory(&self, options: RunsOptions) {
         self.generation_bytes.store(options.generation_bytes, Ordering::Relaxed);
         self.cache_bytes.store(options.cache_bytes, Ordering::Relaxed);
@@ -251,9 +251,9 @@ impl Runs {
         self.filter_cache.bytes()
     }
 
-    /// Lends memory of run blocks, to an index build, until the guard is dropped. Where page
-    /// frames have that memory (`ghosts` is woken), waits until they gave it back, but not for
-    /// long: frames in use may take their time.
+    /// Lends memory of run blocks to an index build until the guard is dropped. If page frames have
+    /// that memory (the ghost cache wakes their arbiter), waits a limited time for it, because
+    /// frames in use may take long to free.
     pub fn lend(self: &Arc<Self>, bytes: u64) -> Lent {
         let lent = self.lent_builds.fetch_add(bytes, Ordering::SeqCst) + bytes;
         self.rt.metrics.add(Metric::BuildBorrowedBytes, bytes);
@@ -269,7 +269,7 @@ impl Runs {
             }
             let event = &self.space.event;
             let woken = self.rt.wait(event, seen, Some(LEND_WAIT), Cause::FreeFrame);
-            // Nobody gives any more: all that may be lent is here.
+            // No more memory arrives: all that can be lent is here.
             if woken == Woken::Timeout && self.cache_bytes.load(Ordering::SeqCst) == there {
                 break;
             }
@@ -277,15 +277,15 @@ impl Runs {
         Lent { runs: self.clone(), bytes }
     }
 
-    /// Bytes that run blocks lend a build without having them from page frames: half of what they
-    /// may take, but for what a third generation has of it.
+    /// Bytes that run blocks can lend a build without memory from page frames: half of what they
+    /// may use, minus what a third generation has of it.
     pub fn lends_at_once(&self) -> u64 {
         let load = |n: &AtomicU64| n.load(Ordering::SeqCst);
         let lent = load(&self.lent_builds) + load(&self.lent_memtables);
         (load(&self.cache_bytes) / 2).saturating_sub(lent)
     }
 
-    /// Bytes that a third generation has of run blocks now.
+    /// Bytes of run blocks that a third generation has now.
     pub fn lent_to_memtables(&self) -> u64 {
         self.lent_memtables.load(Ordering::Relaxed)
     }
@@ -295,7 +295,7 @@ impl Runs {
         self.lent_builds.load(Ordering::SeqCst)
     }
 
-    /// Bytes that run blocks may take and do not.
+    /// Bytes that run blocks may use and do not use.
     pub fn block_bytes_unused(&self) -> u64 {
         self.blocks.cache.bytes_unused()
     }
@@ -305,13 +305,13 @@ impl Runs {
         self.handovers.load(Ordering::Relaxed)
     }
 
-    /// Blocks that left the cache: what more memory would save. Woken, too, when a full generation
-    /// is handed over and when memory is lent.
+    /// Blocks that left the cache; their misses show what more memory would save. Woken also when a
+    /// full generation is handed over and when memory is lent.
     pub fn ghosts(&self) -> &GhostCache {
         self.blocks.cache.ghosts()
     }
 
-    /// What run blocks may take now.
+    /// Sets the present limit of run blocks.
     pub(crate) fn set_cache(&self) {
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let lent = load(&self.lent_memtables) + load(&self.lent_builds);
@@ -320,7 +320,7 @@ impl Runs {
         self.filter_cache.set_loan(blocks / LOAN_PART);
     }
 
-    /// Gives it the log, once: manifest records go there.
+    /// Sets the log, once: manifest records go there.
     pub fn attach_log(&self, log: Arc<dyn ManifestLog>) {
         let _ = self.log.set(log);
     }
@@ -389,7 +389,7 @@ impl Runs {
         match state.indexes.get(&index) {
             None => return Err(Error::new(Code::IndexGone).with("index", index)),
             Some(known) if known.is(READ) => {}
-            // Compactions prefer what is read.
+            // Compactions prefer indexes that are read.
             Some(known) => {
                 known.set(READ);
                 if state.due.several.contains(&index) {
@@ -401,8 +401,8 @@ impl Runs {
         Ok(IndexCursor::new(self.clone(), index, range, direction, snapshot))
     }
 
-    /// A current read of a unique key (D5): for every pk under the column bytes `key`, the newest
-    /// entry that is not reverted, as (pk, op, stamp, state). `f` returns false to stop.
+    /// Reads the present state of a unique key (D5): for every pk under the column bytes `key`, the
+    /// newest entry that was not undone, as (pk, op, stamp, state). `f` returns false to stop.
     ///
     /// # Errors
     /// Of reading and decoding storage.
@@ -412,9 +412,9 @@ impl Runs {
         Ok(())
     }
 
-    /// Goes on behind the key that was decided last; false if the view changed meanwhile. As with
-    /// cursors an entry counts only if its view was still the present one after it was judged: else
-    /// a reverted one may have been dropped by a flush and its id forgotten (A5).
+    /// Continues behind the last decided key; false if the view changed meanwhile. As with cursors
+    /// an entry counts only if its view was still the present one after it was judged. Otherwise a
+    /// flush may have dropped an undone entry whose id has left the commit table (A5).
     fn current_in_view(
         &self,
         index: IndexId,
@@ -446,7 +446,7 @@ impl Runs {
         Ok(true)
     }
 
-    /// What may hold entries with these column bytes.
+    /// The sources that may hold entries with these column bytes.
     fn sources_of_key(&self, view: &IndexView, index: IndexId, key: &[u8]) -> Result<Vec<Source>> {
         let (end, hash) = (prefix_end(key), hash_key(key));
         let memory = |m: &Arc<Memtable>| Source::Memory(MemIter::of_index(m.clone(), index));
@@ -483,7 +483,7 @@ impl Runs {
     }
 
     /// Latches the hash slots of several unique keys, each once and in one order, so that two row
-    /// operations never wait for each other in a circle.
+    /// operations cannot deadlock.
     pub fn unique_slots(&self, keys: &[(IndexId, &[u8])]) -> Vec<UniqueGuard> {
         let slots = keys.iter().map(|(index, key)| UniqueSlots::slot_of(*index, key));
         let slots: BTreeSet<usize> = slots.collect();
@@ -495,7 +495,7 @@ impl Runs {
         self.flush_event.clone()
     }
 
-    /// Notified when there may be something to merge.
+    /// Notified when there may be something to compact.
     pub fn compaction_event(&self) -> Arc<Event> {
         self.compaction_event.clone()
     }
@@ -505,8 +505,8 @@ impl Runs {
         self.help_event.clone()
     }
 
-    /// The lowest LSN an unflushed entry or a manifest edit not yet in the view may have. Read the
-    /// log end first, then this (B3); `None`: nothing below that log end is unflushed.
+    /// The lowest LSN that an unflushed entry, or a manifest edit not yet in the view, may have.
+    /// Read the log end first, then this (B3); `None`: nothing below that log end is unflushed.
     pub fn low_lsn(&self) -> Option<Lsn> {
         let state = self.state.read();
         let low = state.memtables.iter().filter_map(|m| m.low_lsn()).min();
@@ -514,8 +514,8 @@ impl Runs {
         Some(low.unwrap_or(Lsn::MAX).min(manifest)).filter(|low| *low != Lsn::MAX)
     }
 
-    /// The index is VALID from this timestamp on: DEL entries may go, FRESH ones younger than it
-    /// annihilate (D4, F2).
+    /// The index is VALID from this timestamp on: DEL entries may be dropped, and FRESH entries
+    /// newer than it may be elided (D4, F2).
     pub fn set_valid(&self, index: IndexId, from: Lsn) {
         let mut state = self.state.write();
         if let Some(known) = state.indexes.get_mut(&index) {
@@ -525,12 +525,12 @@ impl Runs {
         state.note_runs(index);
     }
 
-    /// One merge pass over everything: the first two live rows with equal column bytes (F3).
-    /// `skip` says which column bytes may repeat (NULL in them); `check` hears of each
-    /// `CHECK_EVERY` entries and may end the pass with an error.
+    /// One pass over the whole index: the first two live rows with equal column bytes (F3). `skip`
+    /// says which column bytes may repeat (NULL in them); `check` is called once per `CHECK_EVERY`
+    /// entries and may end the pass with an error.
     ///
     /// # Errors
-    /// Of reading storage; what `check` says.
+    /// Of reading storage; those of `check`.
     pub fn find_duplicate(
         self: &Arc<Self>,
         index: IndexId,
@@ -538,7 +538,7 @@ impl Runs {
         skip: &dyn Fn(&[u8]) -> bool,
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<Option<DuplicateKey>> {
-        // Past the cache, which is the users'.
+        // Past the cache, which belongs to users.
         let pass = Pass::new(READ_AHEAD, Metric::BuildReadBytes, Purpose::BUILD);
         let mut cursor = self.cursor(index, KeyRange::all(), Direction::Forward, snapshot)?;
         cursor.set_pass(&pass);
@@ -557,13 +557,13 @@ impl Runs {
                 check(u64::from(CHECK_EVERY))?;
                 let read = pass.take_unasked();
                 if read > 0 {
-                    // The governor's wait may be long, and a view is not held over one (D6).
+                    // The wait for the governor may be long, and no view is held during it (D6).
                     cursor.let_go();
                     self.sched.ask(Purpose::BUILD.class, read, Purpose::BUILD.required);
                 }
             }
         }
-        // Of a pass too short to have been asked for.
+        // The bytes of a pass too short to have been reported.
         match pass.take_unasked() {
             0 => {}
             read => self.sched.ask(Purpose::BUILD.class, read, Purpose::BUILD.required),
@@ -579,7 +579,7 @@ impl Runs {
         self.check_until(index, &|_| Ok(()))
     }
 
-    /// As `check`; `poll` is asked now and then, with the entries read so far.
+    /// As `check`; `poll` is called now and then with the entries read so far.
     ///
     /// # Errors
     /// As `check`; that of `poll`.
@@ -614,7 +614,7 @@ impl Runs {
                 }
                 iter.next()?;
             }
-            // Of a segment cut by a compaction a part is dead.
+            // A part of a segment that a compaction has cut is dead.
             if entries != run.entries && !run.is_cut() {
                 return Err(Error::new(Code::RunDamaged)
                     .with("index", index)
@@ -628,9 +628,9 @@ impl Runs {
         Ok(report)
     }
 
-    /// Figures of an index; zeros if there is none, and for what of it cannot be read.
+    /// Figures of an index; zeros if there is none, and for parts that cannot be read.
     pub fn stats(&self, index: IndexId) -> IndexStats {
-        // Whoever reads it is told why it cannot be read.
+        // A reader gets the error if it cannot be read.
         let _ = self.warm(index);
         let state = self.state.read();
         let runs = state.indexes.get(&index).map(|i| i.runs.clone()).unwrap_or_default();
@@ -648,8 +648,8 @@ impl Runs {
         }
     }
 
-    /// Entries that a reader of all of an index meets, about: each deletion in its runs takes one
-    /// away. Those in memtables are not among them: they are few, or soon in runs.
+    /// The approximate number of entries that a reader of the whole index meets: each deletion in
+    /// its runs removes one. Those in memtables are not counted: they are few, or soon in runs.
     pub fn live_entries(&self, index: IndexId) -> u64 {
         let state = self.state.read();
         let runs = state.indexes.get(&index).map(|i| &i.runs[..]).unwrap_or_default();
@@ -664,13 +664,13 @@ impl Runs {
         (memtables.iter().map(|m| m.memory()).sum(), self.blocks.cache.bytes())
     }
 
-    /// Empties the block cache.
+    /// Removes all blocks from the cache.
     #[cfg(test)]
     pub(crate) fn drop_cache(&self) {
         self.blocks.cache.clear();
     }
 
-    /// The most runs any index has now.
+    /// The most runs that any index has.
     pub fn runs_max(&self) -> usize {
         self.state.read().most_runs()
     }
@@ -702,7 +702,7 @@ impl Runs {
         Source::Run(RunIter::new(run.clone(), loader, bounds.clone()))
     }
 
-    /// What a view has of an index; the runs are read through the cache unless it is for a `pass`.
+    /// The sources of an index in a view; the runs are read through the cache unless for a `pass`.
     pub(crate) fn sources(
         &self,
         view: &IndexView,

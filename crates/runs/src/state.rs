@@ -1,11 +1,11 @@
 //! The shared state: generations, indexes with their runs, files. Guarded by `Runs::state`; every
 //! method here is short memory work.
 //!
-//! Invariants: `due.several` are the indexes that compactions and credit look at, so that nothing
-//! walks all indexes. One without runs, or with one that is left in its file (`cold`), takes at
-//! most 64 bytes (D2). `trimmed` are the runs with a `low`. A slice belongs to one run at a time;
-//! `LiveFile::dead` names the runs that slices of the file no longer belong to, so that a
-//! checkpoint can say so.
+//! Invariants: `due.several` are the indexes that compactions and credit examine, so that nothing
+//! walks all indexes. An index without runs, or with one that is left in its file
+//! (`lazy_metadata`), takes at most 64 bytes (D2). `trimmed` are the runs with a `low`. A slice
+//! belongs to one run at a time; `LiveFile::dead` names the runs to which slices of the file no
+//! longer belong, for checkpoints.
 
 use crate::compaction::candidates::CompactionCandidates;
 use crate::compaction::picker::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
@@ -21,24 +21,24 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
-/// The runs of all indexes that have none.
+/// The runs of all indexes without runs.
 static NO_RUNS: LazyLock<Arc<Vec<Arc<Run>>>> = LazyLock::new(Arc::default);
 
-/// It was read by a cursor since its last merge began.
+/// A cursor has read it since its last compaction began.
 pub(crate) const READ: u8 = 1;
-/// It was read since the clock of `cold` passed it.
+/// It was read since the clock of `lazy_metadata` passed it.
 pub(crate) const USED: u8 = 2;
-/// A file may have held a part of it that is lost (`damage`).
+/// A file may have held a lost part of it (`damage`).
 const DAMAGED: u8 = 4;
 
 /// An index and its runs.
 pub(crate) struct Index {
-    /// `add_index` was called; else its runs come from a restore.
+    /// `add_index` was called; otherwise its runs come from a restore.
     pub known: bool,
     pub unique_key: bool,
     pub building: bool,
     marks: AtomicU8,
-    /// The file that one of its runs is left in (`cold`); `runs` are the others.
+    /// The file in which one of its runs is left (`lazy_metadata`); `runs` are the others.
     pub cold: Option<NonZeroU32>,
     pub valid_from: Lsn,
     /// Newest first (A3).
@@ -60,29 +60,29 @@ impl Default for Index {
 }
 
 impl Index {
-    /// It has a mark.
+    /// True if it has a mark.
     pub(crate) fn is(&self, mark: u8) -> bool {
         self.marks.load(Relaxed) & mark != 0
     }
 
-    /// Nothing is read through it any more.
+    /// True if nothing may be read through it any more.
     pub(crate) fn is_damaged(&self) -> bool {
         self.is(DAMAGED)
     }
 
-    /// Gives it marks: without dirtying the cache line each time.
+    /// Sets marks, without dirtying the cache line each time.
     pub(crate) fn set(&self, marks: u8) {
         if self.marks.load(Relaxed) & marks != marks {
             self.marks.fetch_or(marks, Relaxed);
         }
     }
 
-    /// Takes a mark away; whether it had it.
+    /// Clears a mark; returns whether it was set.
     pub(crate) fn take(&self, mark: u8) -> bool {
         self.is(mark) && self.marks.fetch_and(!mark, Relaxed) & mark != 0
     }
 
-    /// Its only run is left in this file.
+    /// Leaves its only run in this file.
     pub(crate) fn leave_in(&mut self, file: NonZeroU32) {
         self.runs = NO_RUNS.clone();
         self.cold = Some(file);
@@ -93,8 +93,8 @@ impl Index {
         self.runs.first().map_or(0, |run| run.bytes)
     }
 
-    /// How many runs may hold a key: the output of a compaction under way has none of its inputs'
-    /// keys.
+    /// The number of runs that may hold a key: the output of a compaction under way has none of its
+    /// inputs' keys.
     pub(crate) fn depth(&self) -> usize {
         self.count() - self.runs.iter().filter(|run| run.growing).count()
     }
@@ -104,13 +104,13 @@ impl Index {
         self.runs.iter().map(|run| run.bytes).sum()
     }
 
-    /// A compaction may be for it.
+    /// True if the index can be compacted.
     pub(crate) fn is_several(&self) -> bool {
         let is_worth = |run: &Arc<Run>| is_worth_freeing(run.bytes, run.garbage());
         self.count() > 1 || (!self.building && self.runs.iter().any(is_worth))
     }
 
-    /// It is not at rest, as far as is known; if it is one that compactions may be for.
+    /// True if it can be compacted and is not at rest, as far as known.
     fn is_restless(&self) -> bool {
         let fact =
             |r: &Arc<Run>| Facts { bytes: r.bytes, garbage: r.garbage(), ..Facts::default() };
@@ -135,30 +135,30 @@ impl Index {
 pub(crate) struct LiveFile {
     pub file: Arc<RunFile>,
     pub live: usize,
-    /// Runs named in its footer that their slices no longer belong to.
+    /// Runs named in its footer to which the slices no longer belong.
     pub dead: Vec<(IndexId, u64)>,
-    /// Where slices belong that were placed in another run.
+    /// The runs of slices that were placed in another run.
     pub placed: BTreeMap<IndexId, RunPlace>,
 }
 
 impl LiveFile {
-    /// Of live slices only.
+    /// A file of live slices only.
     pub(crate) fn new(file: Arc<RunFile>, live: usize) -> LiveFile {
         LiveFile { file, live, dead: Vec::new(), placed: BTreeMap::new() }
     }
 }
 
-/// What a compaction, or a piece of one, does to the runs of an index.
+/// The effect of a compaction, or of a piece of one, on the runs of an index.
 pub(crate) struct Edit {
     pub index: IndexId,
-    /// Each run that changes, as it was and what is left of it.
+    /// Each changed run, before the edit and its rest after it.
     pub inputs: Vec<(Arc<Run>, Option<Arc<Run>>)>,
-    /// The output with all its segments so far, in the place of the one with its number.
+    /// The output with all its segments so far; it replaces the run with its number.
     pub output: Option<Arc<Run>>,
     /// Segments of the output that were segments of inputs.
     pub relinked: Vec<Arc<RunSegment>>,
-    /// Bytes of first segments that inputs have lost. Told before the state is locked: fences that
-    /// have left memory are read for it, and all writers would wait for that.
+    /// Bytes of first segments that inputs have lost. Computed before the state is locked: it may
+    /// read fences that were evicted, and all writers would wait for that.
     doomed: Vec<(Arc<RunSegment>, Range<u64>)>,
 }
 
@@ -192,7 +192,7 @@ impl Edit {
     }
 }
 
-/// Bytes of the first segment that a run has lost.
+/// The bytes of the first segment that a run has lost.
 fn lost_of(before: &Run, left: &Run) -> Option<(Arc<RunSegment>, Range<u64>)> {
     let first = left.segments.first()?;
     let old = before.segments.iter().find(|s| s.file.number == first.file.number)?;
@@ -205,31 +205,32 @@ pub(crate) struct RunsState {
     /// Newest first; [0] is active.
     pub memtables: Arc<Vec<Arc<Memtable>>>,
     pub indexes: BTreeMap<IndexId, Index>,
-    /// Those that may have to be merged.
+    /// Indexes that may have to be compacted.
     pub due: CompactionCandidates<CompactionMode>,
-    /// Those with a single run that is in memory, and what it takes; and the clock's hand (`cold`).
+    /// Indexes with a single run that is in memory, its size; and the clock's hand
+    /// (`lazy_metadata`).
     pub warm: BTreeMap<IndexId, u32>,
     pub warm_bytes: u64,
     pub hand: IndexId,
-    /// Those of so many runs that ingest needs credit.
+    /// Indexes with so many runs that ingest needs credit.
     pub deep: BTreeSet<IndexId>,
-    /// Those of so many that ingest has the pace of compactions.
+    /// Indexes with so many runs that ingest is limited to the rate of compactions.
     pub high: BTreeSet<IndexId>,
-    /// Numbers of runs that are inputs of compactions under way, of indexes that have such.
+    /// For indexes with compactions under way, the numbers of the runs that are their inputs.
     pub merging: BTreeMap<IndexId, Vec<u64>>,
     pub files: BTreeMap<u64, LiveFile>,
     /// Files whose list of slices cannot be read.
     pub damaged: BTreeMap<u64, DamagedFile>,
-    /// Files that the manifest names and of which nothing is live: those of damaged indexes.
+    /// Files that the manifest names and that have nothing live: those of damaged indexes.
     pub dead_files: Vec<u64>,
-    /// Indexes of the catalog that the manifest says are dropped: damaged at an earlier start; and
-    /// those that are found damaged while open, of which it will.
+    /// Indexes of the catalog that the manifest says are dropped, because they were damaged at an
+    /// earlier start; and indexes found damaged while open, for which the manifest will say so.
     pub lost: HashSet<IndexId>,
-    /// What was wrong with the latter.
+    /// The errors of the latter.
     pub ruined: BTreeMap<IndexId, Error>,
     /// Files without a live slice, removed when no reader has them open.
     pub doomed: Vec<Arc<RunFile>>,
-    /// Bytes of live files that nobody needs once no reader has the segment.
+    /// Bytes of live files that are freed when no reader has the segment.
     pub doomed_bytes: Vec<(Arc<RunSegment>, Range<u64>)>,
     /// Runs that have lost their low end to a compaction.
     pub trimmed: BTreeSet<(IndexId, u64)>,
@@ -238,7 +239,7 @@ pub(crate) struct RunsState {
 }
 
 impl RunsState {
-    /// With one memtable, and nothing else yet.
+    /// A state with one memtable and nothing else.
     pub(crate) fn new(active: Arc<Memtable>) -> RunsState {
         RunsState {
             memtables: Arc::new(vec![active]),
@@ -262,7 +263,7 @@ impl RunsState {
         }
     }
 
-    /// Gives an index more runs; nothing if it is not there.
+    /// Adds runs to an index; does nothing if it does not exist.
     pub(crate) fn add_runs(&mut self, index: IndexId, new: impl IntoIterator<Item = Arc<Run>>) {
         if let Some(known) = self.indexes.get_mut(&index) {
             known.add_runs(new);
@@ -281,7 +282,7 @@ impl RunsState {
             };
         }
         match known {
-            // What it is was seen when it was left in its file.
+            // Its facts were determined when it was left in its file.
             Some(known) if known.count() == 1 && known.cold.is_some() => self.due.ask(index),
             Some(known) => self.due.note(index, known.is_several(), known.is_restless()),
             None => self.due.note(index, false, false),
@@ -289,7 +290,7 @@ impl RunsState {
         self.note_cold(index);
     }
 
-    /// Nothing is read through the index any more.
+    /// Nothing may be read through the index any more.
     pub(crate) fn set_damaged(&mut self, index: IndexId) {
         if let Some(known) = self.indexes.get(&index) {
             known.set(DAMAGED);
@@ -315,8 +316,7 @@ impl RunsState {
         self.note_runs(index);
     }
 
-    /// Takes the slices of a new file into their runs, except those of dropped indexes; each is
-    /// a run.
+    /// Adds the slices of a new file as runs, except those of dropped indexes.
     pub(crate) fn add_file(&mut self, file: &Arc<RunFile>, slices: Vec<SliceInfo>) {
         let is_there = |info: &SliceInfo| self.indexes.contains_key(&info.index);
         let (slices, gone): (Vec<_>, Vec<_>) = slices.into_iter().partition(is_there);
@@ -334,7 +334,7 @@ impl RunsState {
         }
     }
 
-    /// Files that have no live slice once one in each of these is gone.
+    /// Files without a live slice after one slice in each of these is removed.
     pub(crate) fn files_left_empty(&self, slices: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut gone: BTreeMap<u64, usize> = BTreeMap::new();
         slices.for_each(|file| *gone.entry(file).or_default() += 1);
@@ -342,7 +342,7 @@ impl RunsState {
         gone.into_keys().collect()
     }
 
-    /// What a restart must know of edits made at once, but for new files.
+    /// The manifest operations of edits made together, without new files.
     pub(crate) fn edits_of(&self, edits: &[Edit]) -> Vec<ManifestOp> {
         let mut ops = Vec::new();
         for Edit { index, inputs, relinked, .. } in edits {
@@ -365,7 +365,7 @@ impl RunsState {
         ops
     }
 
-    /// A slice is dead: its file goes with its last one, else its bytes go.
+    /// A slice is dead: its file is removed with its last slice, otherwise its bytes are freed.
     fn release(&mut self, segment: &Arc<RunSegment>) {
         let number = segment.file.number;
         let Some(file) = self.files.get_mut(&number) else { return };
@@ -381,7 +381,7 @@ impl RunsState {
         }
     }
 
-    /// As `release`, of a slice that is left in its file: its bytes go with the file.
+    /// As `release`, for a slice that is left in its file: its bytes are freed with the file.
     fn release_cold(&mut self, index: IndexId, number: u64) {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.live -= 1;
@@ -402,7 +402,7 @@ impl RunsState {
         }
     }
 
-    /// Does what an edit says.
+    /// Applies an edit.
     pub(crate) fn apply(&mut self, edit: &Edit) {
         let index = edit.index;
         let Some(known) = self.indexes.get_mut(&index) else { return };
@@ -425,7 +425,7 @@ impl RunsState {
         self.add_runs(index, left.chain(edit.output.clone()));
     }
 
-    /// Forgets an index; its runs' files go when nobody reads them.
+    /// Removes an index; its runs' files are removed when they have no readers.
     pub(crate) fn drop_index(&mut self, index: IndexId) {
         self.merging.remove(&index);
         self.forget_damage(index);
@@ -446,7 +446,7 @@ impl RunsState {
         let mut ops = vec![ManifestOp::NextFile(next_file), ManifestOp::Flushed(self.flushed)];
         for (number, file) in &self.files {
             ops.push(ManifestOp::AddFile(*number));
-            // A run that lives on without a slice of this file was trimmed.
+            // A run that continues without a slice of this file was trimmed.
             let gone = file.dead.iter().filter(|name| !self.trimmed.contains(name));
             ops.extend(gone.map(|(index, run)| ManifestOp::RemoveRun(*index, *run)));
             ops.extend(file.placed.iter().map(|(index, place)| ManifestOp::Place {
@@ -540,7 +540,7 @@ impl RunsState {
         self.deep.iter().filter_map(|id| self.indexes.get(id)).map(Index::depth).max()
     }
 
-    /// How many runs each index has that has several.
+    /// The number of runs of each index that has several.
     fn run_counts(&self) -> impl Iterator<Item = usize> {
         self.due.several.iter().filter_map(|id| self.indexes.get(id)).map(Index::depth)
     }
@@ -560,7 +560,7 @@ mod tests {
         for id in 0..600_000 {
             state.indexes.entry(IndexId(id)).or_default().known = true;
         }
-        // Nothing of its own beside its place.
+        // Nothing of its own beside its entry.
         assert!(state.indexes.values().all(|index| Arc::ptr_eq(&index.runs, &NO_RUNS)));
         assert!(state.due.several.is_empty() && state.merging.is_empty());
     }

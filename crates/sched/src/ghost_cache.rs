@@ -1,20 +1,20 @@
-//! What a cache misses now and had a short time ago: the measure of what more memory would save it
-//! (after ARC, Megiddo and Modha 2003). A cache tells the names that leave it and those it misses;
-//! a name found among those that left counts as a hit. Before anything is missed, a cache can say
-//! that it is full: memory may lie idle elsewhere.
+//! The names of entries that left a cache a short time ago, as the measure of what more memory
+//! would save it (after ARC, Megiddo and Modha 2003). A cache reports the names that leave it and
+//! those that it misses; a missed name found among those that left counts as a hit. Before anything
+//! is missed, a cache can also report that it is full, because memory may be idle elsewhere.
 //!
-//! Invariants: the table has one place per name and keeps the newest, so it remembers about as many
-//! names as it has places; without places (until `watch`) nothing is noted and nobody is woken; no
-//! lock is held while anybody waits. Called by caches on misses and evictions, never on hits.
+//! Invariants: the table has one place per name and keeps the newest name, so it remembers about as
+//! many names as it has places. Without places (until `watch`) nothing is recorded and no thread is
+//! woken. No lock is held during a wait. Called by caches on misses and evictions, never on hits.
 
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// So many wants wake at least: a cache much smaller than its data has them all the time.
+/// Wake after at least this many wants: a cache much smaller than its data always has some.
 const WANTS_PER_WAKE_MIN: u64 = 256;
-/// Where more hits than that wake, so many times as few wants do.
+/// If more hits than that wake, this many times fewer wants wake.
 const WANTS_PER_HIT: u64 = 8;
 
 /// Names that left one cache.
@@ -23,21 +23,21 @@ pub struct GhostCache {
     places: RwLock<Box<[AtomicU32]>>,
     hits: AtomicU64,
     hits_per_wake: AtomicU64,
-    /// What could not be kept for want of room, where the cache says so.
+    /// Entries that could not be kept for want of room, if the cache reports these.
     wants: AtomicU64,
     event: Mutex<Option<Arc<Event>>>,
 }
 
 impl GhostCache {
-    /// Remembers about `names` names from now on and notifies `event` each `hits_per_wake` hits,
-    /// and for an eighth as many wants (256 at least).
+    /// From now on remembers about `names` names and notifies `event` after each `hits_per_wake`
+    /// hits, and after an eighth as many wants (at least 256).
     pub fn watch(&self, names: usize, hits_per_wake: u64, event: Arc<Event>) {
         *self.places.write() = (0..names).map(|_| AtomicU32::new(0)).collect();
         self.hits_per_wake.store(hits_per_wake.max(1), Relaxed);
         *self.event.lock() = Some(event);
     }
 
-    /// Notifies the event: something else than hits is to be looked at.
+    /// Notifies the event for a reason other than hits.
     pub fn wake(&self) {
         if let Some(event) = &*self.event.lock() {
             event.notify();
@@ -53,8 +53,8 @@ impl GhostCache {
         }
     }
 
-    /// Something leaves, or cannot come in, that would be kept if there were room: wakes for some
-    /// of these.
+    /// An entry leaves, or cannot enter, that would be kept if there were room: wakes after some of
+    /// these.
     pub fn wants_room(&self) {
         let wants = self.wants.fetch_add(1, Relaxed) + 1;
         let per_wake = self.hits_per_wake.load(Relaxed) / WANTS_PER_HIT;
@@ -63,7 +63,7 @@ impl GhostCache {
         }
     }
 
-    /// `name` was looked for and is not in the cache.
+    /// `name` was requested and is not in the cache.
     pub fn missed(&self, name: u64) {
         let was_here = {
             let places = self.places.read();
@@ -81,17 +81,17 @@ impl GhostCache {
         }
     }
 
-    /// Hits since they were last taken.
+    /// Hits since the last call.
     pub fn take_hits(&self) -> u64 {
         self.hits.swap(0, Relaxed)
     }
 
-    /// How often it wanted room since this was last asked.
+    /// Wants since the last call.
     pub fn take_wants(&self) -> u64 {
         self.wants.swap(0, Relaxed)
     }
 
-    /// The place of a name, and what stands there for it; 0 stands for none.
+    /// The place of a name, and its value there; 0 stands for none.
     fn place(name: u64, places: usize) -> (usize, u32) {
         let mut mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(ghosts.take_hits(), 0, "a second miss is of something that came and went");
     }
 
-    /// Names come back after so many others have left: few are remembered beyond the table's size.
+    /// Names return after so many others have left: few are remembered beyond the table's size.
     #[test]
     fn remembers_about_as_many_as_it_has_places() {
         let hits_at_distance = |distance: u64| {

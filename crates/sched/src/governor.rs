@@ -1,15 +1,15 @@
-//! The governor of background I/O (architecture 4.13, protocol G2). Every background read or write
-//! asks it first. Required work is never cut, but for compactions that ingest does not need at
-//! once, and those never below what they need to follow it; the surplus is shaped.
+//! The governor of background I/O (protocol G2). Every background read or write asks it first.
+//! Required work is never cut, except compactions that ingest does not need at once, and these
+//! never below the rate that follows ingest; surplus work is shaped.
 //!
-//! The law has two pure halves. [`budget`] says how many bytes per second background work may ask
-//! of the device: as much as it likes while the device is no slower than it was, less when batches
-//! of the same shape take longer than they did. [`divide`] gives the budget to the classes:
-//! required work first, then each class its minimum share, then what is left in order of priority.
-//! Only device time counts, never a wait for other work, and the budget moves by at most a factor
-//! of two per tick. Of that, index builds, and dirty pages while nobody writes, have what
-//! [`beside`] leaves them where users wait for the device, and compactions that nobody needs at
-//! once what [`compactions_in_foreground_limit`] says.
+//! The law has two pure halves. [`budget`] is the number of bytes per second that background work
+//! may request of the device: unlimited while the device is as fast as it was, less when batches of
+//! the same shape take longer. [`divide`] distributes the budget to the classes: required work
+//! first, then each class its minimum share, then the rest in order of priority. Only device time
+//! counts, never a wait for other work, and the budget moves by at most a factor of two per tick.
+//! While users wait for the device, index builds, and dirty pages of the idle flush, get what
+//! [`beside`] leaves them, and compactions that are not urgent get the rate of
+//! [`compactions_in_foreground_limit`].
 
 use crate::foreground_limit::{
     ForegroundLimit, MERGE_AT_ONCE_NS, WAITED_PERMILLE, waited_permille,
@@ -34,7 +34,7 @@ pub enum Class {
     Compaction,
     /// Index builds, and statistics of tables.
     Ddl,
-    /// Hot pages after an open, and space given back to the file system.
+    /// Hot pages after an open, and space returned to the file system.
     Maintenance,
 }
 
@@ -49,7 +49,7 @@ impl Class {
         Class::Maintenance,
     ];
 
-    /// The counters of bytes asked for and of bytes granted.
+    /// The counters of requested and of granted bytes.
     pub const fn metrics(self) -> (Metric, Metric) {
         match self {
             Class::FreeFrames => {
@@ -73,71 +73,71 @@ impl Class {
 /// Number of classes.
 pub const CLASSES: usize = 6;
 
-/// Decides when background I/O may go.
+/// Decides when background I/O may proceed.
 pub trait Governor: Send + Sync {
-    /// Asks to do `bytes` of I/O of a class; `required` work (what keeps a resource inside its
-    /// limit) is granted at once, but for compactions (`set_enough_for_compactions`). Returns the
-    /// nanoseconds to wait before doing it (0: go). The caller waits with cause `governor` and need
-    /// not ask again.
+    /// Requests `bytes` of I/O of a class. `required` work (which keeps a resource inside its
+    /// limit) is granted at once, except compactions (`set_enough_for_compactions`). Returns the
+    /// nanoseconds to wait before the I/O (0: none). The caller waits with cause `governor` and
+    /// need not ask again.
     fn grant(&self, class: Class, bytes: u64, required: bool, now_ns: u64) -> u64;
-    /// So many bytes per second are enough for compactions that ingest needs; `UNLIMITED`: it needs
-    /// them at once. Otherwise they are shaped though they are required. As long as nothing is said
-    /// it needs them at once.
+    /// Sets the bytes per second that are enough for compactions that ingest needs; `UNLIMITED`: it
+    /// needs them at once. Otherwise they are shaped although they are required. Until the first
+    /// call ingest needs them at once.
     fn set_enough_for_compactions(&self, bytes_per_sec: u64);
-    /// Users want all processors, or no longer do: compactions that ingest does not need at once
-    /// have what is enough.
+    /// Sets whether users want all processors: compactions that ingest does not need at once then
+    /// get exactly the rate that is enough.
     fn set_crowded(&self, crowded: bool);
-    /// The same for surplus reads or writes of pages that are done: they took so long. Returns the
-    /// nanoseconds to wait before more of them.
+    /// As `grant`, for surplus reads or writes of pages that are done and took `device_ns`. Returns
+    /// the nanoseconds to wait before more of them.
     fn grant_pages(&self, class: Class, bytes: u64, device_ns: u64, now_ns: u64) -> u64;
-    /// Bytes that one read or write of a class moves at most.
+    /// The most bytes of one read or write of a class.
     fn at_once(&self, class: Class, required: bool) -> u64;
-    /// Users, all together, wait so much for the device that an index build leaves them a part of
-    /// it: in the last 200 ms, or on average since somebody last asked for anything.
+    /// True if users, all together, wait so much for the device that an index build gets only a
+    /// part of it: in the last 200 ms, or on average since the last request.
     fn users_wait(&self, now_ns: u64) -> bool;
-    /// Reports how long the device took for `bytes` in so many requests, one after the other, so
-    /// that the surplus can be shaped.
+    /// Reports how long the device took for `bytes` in `requests` consecutive requests, so that
+    /// surplus work can be shaped.
     fn report(&self, class: Class, requests: u64, bytes: u64, device_ns: u64);
 }
 
 /// Nanoseconds between two evaluations of the law.
 pub const TICK_NS: u64 = 100_000_000;
-/// Each class has a right to one part in so many of the budget.
+/// Each class has a right to one part in this many of the budget.
 pub const MIN_SHARE: u64 = 16;
 /// A budget without bound.
 pub const UNLIMITED: u64 = u64::MAX;
-/// The device may take this many times its best time for a byte before the surplus is cut.
+/// The device may take this many times its best time per byte before surplus work is cut.
 const SLOWER: u64 = 4;
-/// The budget never falls below the best rate by more.
+/// The budget never falls further below the best rate than this factor.
 const CUT_MAX: u64 = 64;
-/// Longest wait for one grant: whatever the law says, work goes on. A thread that compactions may
-/// be needed by ingest meanwhile.
+/// Longest wait for one grant: whatever the law says, work continues, because ingest may come to
+/// need a compacting thread meanwhile.
 const WAIT_MAX_NS: u64 = 100_000_000;
-/// Of surplus whose threads do nothing else, or beside which others do what is needed; KILL ends
-/// within 1 s.
+/// Longest wait of surplus work whose threads do nothing else, or whose required work others do;
+/// KILL ends within 1 s.
 const WAIT_MAX_OWN_NS: u64 = 500_000_000;
-/// Ingest waits for compactions if all who insert together did for this part of the time; that is
-/// forgotten within 46 s.
+/// Ingest waits for compactions if all inserting threads together did for this part of the time;
+/// that is forgotten within 46 s.
 const DEBT_PERMILLE: u64 = 10;
-/// Fewer bytes in a tick say nothing about the device.
+/// Fewer bytes in a tick do not measure the device.
 const SAMPLE_BYTES: u64 = 256 << 10;
-/// Nor do fewer batches about those of their shape, if their bytes are fewer too.
+/// Fewer batches do not measure their shape, if their bytes are fewer too.
 const SAMPLE_BATCHES: u64 = 4;
-/// Batches are told apart by the logarithms of their bytes and of their requests.
+/// Batches are classified by the logarithms of their bytes and of their requests.
 const SIZES: usize = 24;
 const COUNTS: usize = 8;
 
-/// What a class asks for, bytes per second.
+/// The requests of a class, bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// What keeps a resource inside its limit.
+    /// Work that keeps a resource inside its limit.
     pub required: u64,
     /// The rest.
     pub surplus: u64,
 }
 
-/// Divides a budget (bytes per second) among the surplus of the classes. Required work has gone
-/// through already and counts against the budget; the minimum shares do not depend on it.
+/// Distributes a budget (bytes per second) among the surplus of the classes. Required work has been
+/// granted already and counts against the budget; the minimum shares do not depend on it.
 pub fn divide(budget: u64, demand: &[Demand; CLASSES]) -> [u64; CLASSES] {
     if budget == UNLIMITED {
         return [UNLIMITED; CLASSES];
@@ -152,24 +152,26 @@ pub fn divide(budget: u64, demand: &[Demand; CLASSES]) -> [u64; CLASSES] {
         *rate += more;
         left -= more;
     }
-    // Whoever asks for the first time, or for more than before, is not held to zero.
+    // A class that asks for the first time, or for more than before, is not held to zero.
     rates.map(|rate| rate.max(least).max(1))
 }
 
 /// The budget for the next tick. `best` is the best rate of the device, bytes per second; `slower`
-/// how many times longer than at best batches take now, in sixteenths (16: as good as ever).
+/// is the factor by which batches take longer now than at best, in sixteenths (16: as good as
+/// ever).
 pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
     let free = SLOWER * 16;
     let wanted = match slower <= free {
         true => UNLIMITED,
         false => {
-            // What the device gives now, and of that a part the smaller the slower it is.
+            // The present rate of the device, and a part of it that is smaller the slower the
+            // device is.
             let now = u128::from(best) * 16 / u128::from(slower);
             ((now * u128::from(free) / u128::from(slower)) as u64).max(best / CUT_MAX).max(1)
         }
     };
     let highest = previous.saturating_mul(2);
-    // Coming down from no bound, it starts at the best rate; going up it ends there.
+    // When the budget becomes bounded it starts at the best rate; when it rises it ends there.
     let lowest = if previous == UNLIMITED { best.max(1) } else { previous / 2 };
     match wanted.clamp(lowest.min(highest), highest) {
         rate if rate >= best.saturating_mul(2) => UNLIMITED,
@@ -178,10 +180,10 @@ pub fn budget(previous: u64, best: u64, slower: u64) -> u64 {
 }
 
 /// A decision of a tick: the budget, the rate of each class, the bytes that index builds move at
-/// once, and what users leave them. The inputs are those of [`budget`], then of [`divide`] the
-/// required work of each class and its surplus, then what users left to builds before and how much
-/// they waited for the device ([`beside`]), then what is enough for compactions, and whether users
-/// want all processors ([`compactions_in_foreground_limit`]).
+/// once, and the rate that users leave them. The inputs are those of [`budget`]; then those of
+/// [`divide`], the required work of each class and its surplus; then the rate that users left to
+/// builds before and how much they waited for the device ([`beside`]); then the rate that is enough
+/// for compactions, and whether users want all processors ([`compactions_in_foreground_limit`]).
 ///
 /// None: these are not inputs.
 pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
@@ -195,11 +197,11 @@ pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
     Some(law((*previous, left), *best, *slower, &demand, waited, merges).outputs())
 }
 
-/// What the law says.
+/// The results of the law.
 struct Said {
     budget: u64,
     rates: [u64; CLASSES],
-    /// Of index builds.
+    /// The limit of index builds.
     beside: ForegroundLimit,
 }
 
@@ -210,8 +212,8 @@ impl Said {
     }
 }
 
-/// The whole law; `previous` are the budget and what users left to builds before; what users
-/// waited; what is enough for compactions, and whether users want all processors.
+/// The whole law. `previous` are the budget and the rate that users left to builds before; then the
+/// waits of users, the rate that is enough for compactions, and whether users want all processors.
 fn law(
     previous: (u64, u64),
     best: u64,
@@ -225,9 +227,9 @@ fn law(
     let of_builds = &mut rates[Class::Ddl as usize];
     let beside = beside(previous.1, waited_permille, *of_builds, best);
     *of_builds = beside.rate;
-    // Surplus of this class is dirty pages while nobody writes, or hardly anybody, and those that
-    // the law still asks for while its rate falls. They have what a build does not ask for of what
-    // users leave, and a little in any case.
+    // Surplus of this class is dirty pages of the idle flush, and those that the law still requests
+    // while its rate falls. They get the part that a build does not request of the rate that users
+    // leave, and a little in any case.
     let of_rest = &mut rates[Class::Checkpoint as usize];
     let left = match beside.most {
         UNLIMITED => UNLIMITED,
@@ -239,20 +241,20 @@ fn law(
     Said { budget, rates, beside }
 }
 
-/// What batches of one shape took.
+/// The times of batches of one shape.
 #[derive(Clone, Copy, Default)]
 struct Shape {
     batches: u64,
     bytes: u64,
     ns: u64,
-    /// The least nanoseconds for 64 KiB; 0: not known. It rises slowly, for devices change.
+    /// The least nanoseconds for 64 KiB; 0: unknown. It rises slowly, because devices change.
     best: u64,
-    /// It was measured; else it follows from other shapes.
+    /// It was measured; otherwise it is derived from other shapes.
     measured: bool,
 }
 
-/// What the batches of one class took, by their shape: few bytes, many requests, or a sync behind
-/// them make each byte take longer however idle the device is, so like is compared with like.
+/// The times of the batches of one class, by their shape: few bytes, many requests, or a following
+/// sync make each byte take longer however idle the device is, so only like shapes are compared.
 #[derive(Clone, Copy)]
 struct Sample {
     /// By the logarithms of the requests and of the bytes.
@@ -274,7 +276,7 @@ impl Sample {
         shape.ns += ns;
     }
 
-    /// Ends a tick; how many times longer than the best, in sixteenths.
+    /// Ends a tick; returns the slowdown against the best, in sixteenths.
     fn slower(&mut self, known: &Known) -> Option<u64> {
         if self.shapes.as_flattened().iter().map(|shape| shape.bytes).sum::<u64>() < SAMPLE_BYTES {
             return None;
@@ -296,12 +298,12 @@ impl Sample {
 }
 
 impl Shape {
-    /// Ends a tick; the nanoseconds that so many bytes take at best. `known`: what follows for the
-    /// shape from others.
+    /// Ends a tick; returns the least nanoseconds that this many bytes take. `known`: the bound for
+    /// the shape that follows from others.
     fn end(&mut self, known: u64) -> u64 {
         let Shape { batches, bytes, ns, best, measured } = *self;
         let now = (ns.saturating_mul(65536) / bytes.max(1)).max(1);
-        // The quickest of a few says nothing about what they take as a rule.
+        // The fastest of few batches does not show their usual time.
         let counts = batches >= SAMPLE_BATCHES || bytes >= SAMPLE_BYTES;
         let best = match (best, known) {
             (0, 0) => now,
@@ -318,11 +320,12 @@ impl Shape {
     }
 }
 
-/// The most that 64 KiB take at best in batches of each shape, as others show; 0: not known.
+/// The upper bound of the least time for 64 KiB in batches of each shape, derived from other
+/// shapes; 0: unknown.
 type Known = [[u64; SIZES]; COUNTS];
 
-/// On an idle device a batch takes no longer than one of as many requests or more that has more
-/// bytes, and each byte no longer than in one that has fewer.
+/// On an idle device a batch takes no longer than one with more bytes and at least as many
+/// requests, and each byte no longer than in a batch with fewer bytes.
 fn known(samples: &[Sample; CLASSES]) -> Known {
     let mut known = [[0; SIZES]; COUNTS];
     let all = samples.iter().flat_map(|sample| sample.shapes.iter().enumerate());
@@ -344,24 +347,24 @@ struct State {
     budget: u64,
     asked: [Demand; CLASSES],
     rates: [u64; CLASSES],
-    /// When the class has used up what it was granted.
+    /// When the granted I/O of the class is used up.
     free_at_ns: [u64; CLASSES],
     samples: Box<[Sample; CLASSES]>,
-    /// The best rate of the device, bytes per second; 0: not known.
+    /// The best rate of the device, bytes per second; 0: unknown.
     best: u64,
-    /// What users had waited for the device by the last tick, and how much they did in it.
+    /// The total wait of users for the device at the last tick, and their wait during it.
     waited_ns: u64,
     waited_permille: u64,
-    /// What `Governor::users_wait` says.
+    /// The result of `Governor::users_wait`.
     users_wait: bool,
-    /// Bytes that index builds move at once, and bytes per second that users leave them.
+    /// Bytes that index builds move at once, and the rate that users leave them.
     at_once: u64,
     left: u64,
     /// Bytes per second that are enough for compactions; no bound: ingest needs them at once.
     enough: u64,
-    /// Users want all processors.
+    /// True while users want all processors.
     crowded: bool,
-    /// What ingest had waited for compactions by the last tick, and how much it did lately.
+    /// The total wait of ingest for compactions at the last tick, and its recent part.
     debt_us: u64,
     debt_permille: u64,
 }
@@ -381,11 +384,11 @@ impl State {
         let best = self.samples.iter().map(Sample::rate).max().unwrap_or(0);
         let waited_ns = stalls.device_ns();
         let more = waited_ns.saturating_sub(std::mem::replace(&mut self.waited_ns, waited_ns));
-        // A tick in which no wait ended is no end of them.
+        // A tick in which no wait ended does not mean that the waits are over.
         let waits = waited_permille(more, elapsed);
         let before = std::mem::replace(&mut self.waited_permille, waits);
         let waited = waits.max(before);
-        // What was a second ago and more is over.
+        // Waits a second ago and older no longer count.
         let lately = if elapsed < 10 * TICK_NS { waited } else { waits };
         self.users_wait = best > 0 && lately >= WAITED_PERMILLE;
         let previous = (self.budget, self.left);
@@ -404,8 +407,9 @@ impl State {
         self.tick_ns = now_ns;
     }
 
-    /// Ingest has waited so long for compactions in all. Where it did lately, though they were
-    /// urgent, they lose no time, however few runs there are: they are what it waits for.
+    /// `debt_us` is the total wait of ingest for compactions. If it waited lately although they
+    /// were urgent, compactions are not slowed however few runs there are, because ingest waits for
+    /// them.
     fn note_debt(&mut self, debt_us: u64, elapsed_ns: u64) {
         let more = debt_us.saturating_sub(std::mem::replace(&mut self.debt_us, debt_us));
         let now = match self.enough {
@@ -419,12 +423,13 @@ impl State {
         if self.debt_permille < DEBT_PERMILLE { self.enough } else { UNLIMITED }
     }
 
-    /// Nothing keeps it back: it is required, or a compaction that ingest needs at once.
+    /// True for work that is never held back: required work, and compactions that ingest needs at
+    /// once.
     fn is_at_once(&self, class: Class, required: bool) -> bool {
         required && (class != Class::Compaction || self.enough() == UNLIMITED)
     }
 
-    /// Bytes that compactions beside users move at once.
+    /// Bytes that compactions move at once while users wait.
     fn at_once_of_merges(&self) -> u64 {
         match self.at_once {
             UNLIMITED if !self.crowded => UNLIMITED,
@@ -432,7 +437,7 @@ impl State {
         }
     }
 
-    /// Surplus of a class that counts as `cost` bytes: how long it waits.
+    /// The wait of surplus of a class that counts as `cost` bytes.
     fn take(&mut self, class: Class, cost: u64, now_ns: u64) -> u64 {
         let has_others = class >= Class::Ddl || class == Class::Checkpoint;
         let wait_max = if has_others { WAIT_MAX_OWN_NS } else { WAIT_MAX_NS };
@@ -463,7 +468,7 @@ impl Default for PriorityGovernor {
 }
 
 impl PriorityGovernor {
-    /// Sees there what users wait for, and notes its decisions.
+    /// Reads the waits of users from `stalls`, and records its decisions in `journal`.
     pub fn new(stalls: Arc<WaitEvents>, journal: Arc<Journal>) -> Self {
         let state = State {
             tick_ns: 0,

@@ -1,6 +1,6 @@
-//! One session that does exactly what a script says and keeps the model informed: for crash
-//! scripts and planted faults. On a full disk it may repeat what was refused, once it has seen that
-//! nothing of it is there.
+//! A session that executes a script and keeps the model up to date. Crash scripts and scripts of
+//! planted faults use it. On a full disk it may repeat a statement, once it has checked that the
+//! failed statement left nothing behind.
 
 use crate::kind::Kind;
 use crate::model::{Effects, Model, Own, Phase, describe};
@@ -13,7 +13,7 @@ use evenkeel::{
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::SimEnv;
 
-/// Small sizes: rare paths become common.
+/// Small sizes, so that rare paths are taken often.
 pub const SMALL: Geometry = Geometry {
     generation_bytes: Some(64 << 10),
     pool_bytes: Some(64 * 4096),
@@ -30,38 +30,38 @@ pub const SMALL: Geometry = Geometry {
 /// Opens the database of a simulation.
 ///
 /// # Errors
-/// Of opening.
+/// Those of opening.
 pub fn open(sim: &SimEnv, geometry: Geometry) -> Result<Database> {
     Database::open_with("db", Options::new().env(sim.env()).geometry(geometry))
 }
 
-/// What becomes of a statement that found the disk full: true if it is to be repeated.
+/// Decides about a statement that failed on a full disk: true if it is to be repeated.
 pub type WhenFull<'a> = &'a dyn Fn(&Error) -> bool;
 
 /// A session with its model.
 pub struct Actor<'a> {
-    /// The database.
+    /// The database under test.
     pub db: Database,
-    /// What it must hold.
+    /// What the database must hold.
     pub model: &'a Mutex<Model>,
-    /// Without it a statement that finds the disk full is an error like any other.
+    /// Called when a statement finds the disk full. `None`: that error is handled like any other.
     pub when_full: Option<WhenFull<'a>>,
     open: Option<(Txn, Own)>,
     marks: Vec<usize>,
 }
 
 impl<'a> Actor<'a> {
-    /// A session of this database.
+    /// Opens a session of this database.
     pub fn new(db: Database, model: &'a Mutex<Model>) -> Actor<'a> {
         Actor { db, model, when_full: None, open: None, marks: Vec::new() }
     }
 
-    /// Another session of the same database.
+    /// Opens another session of the same database.
     pub fn beside(&self) -> Actor<'a> {
         Actor { when_full: self.when_full, ..Actor::new(self.db.clone(), self.model) }
     }
 
-    /// Does a statement, again and again while the disk is full and that is wanted.
+    /// Executes a statement; repeats it while the disk is full and `when_full` says so.
     fn statement<R>(&mut self, mut f: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
         loop {
             let done = f(self);
@@ -76,10 +76,10 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Everything as the open transaction must see it.
+    /// Compares all tables with what the open transaction must see.
     ///
     /// # Errors
-    /// As `check_table`.
+    /// As those of `check_table`.
     pub fn check_own(&mut self) -> std::result::Result<(), Trouble> {
         let (db, model) = (self.db.clone(), self.model.lock().clone());
         let (txn, own) = self.txn()?;
@@ -98,10 +98,10 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Makes a table.
+    /// Creates a table.
     ///
     /// # Errors
-    /// Of the engine; likewise all below.
+    /// Those of the engine, as for all methods below.
     pub fn create(&mut self, name: &str) -> Result<()> {
         self.schema(name, |db| db.create_table(name, &table_spec(name)))
     }
@@ -123,15 +123,15 @@ impl<'a> Actor<'a> {
         self.open.as_mut().ok_or_else(|| Error::internal("no transaction"))
     }
 
-    /// Does something in the open transaction that the model knows nothing of.
+    /// Does something in the open transaction that the model does not record.
     ///
     /// # Errors
-    /// Of it.
+    /// Those of `f`.
     pub fn in_same(&mut self, f: impl FnOnce(&mut Txn) -> Result<()>) -> Result<()> {
         f(&mut self.txn()?.0)
     }
 
-    /// Writes a row whole: number, a, text of this length, u.
+    /// Writes a whole row: its number, a, a text of this length, u.
     pub fn put(&mut self, name: &str, id: i64, a: i64, len: usize, u: Option<i64>) -> Result<()> {
         self.statement(|actor| actor.put_once(name, id, a, len, u))
     }
@@ -148,7 +148,8 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Inserts a row into a table that is numbered: above all numbers before.
+    /// Inserts a row into a table whose rows the engine numbers: the number must exceed all earlier
+    /// ones.
     pub fn insert(&mut self, name: &str, id: i64) -> Result<()> {
         self.statement(|actor| actor.insert_once(name, id))
     }
@@ -169,7 +170,7 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Loads new rows in the order of their keys.
+    /// Bulk loads new rows in key order.
     pub fn load(&mut self, name: &str, ids: std::ops::Range<i64>, len: usize) -> Result<()> {
         self.statement(|actor| actor.load_once(name, ids.clone(), len))
     }
@@ -187,7 +188,7 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Replaces the text of a row by one written as a stream.
+    /// Replaces the text of a row with one that is written as a stream.
     pub fn stream(&mut self, name: &str, id: i64, len: usize) -> Result<()> {
         self.statement(|actor| actor.stream_once(name, id, len))
     }
@@ -244,7 +245,7 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Goes back to it.
+    /// Rolls back to the savepoint "s".
     pub fn back(&mut self) -> Result<()> {
         let mark = self.marks.pop().unwrap_or(0);
         let (txn, own) = self.txn()?;
@@ -258,7 +259,7 @@ impl<'a> Actor<'a> {
         self.commit_with(Durability::Sync)
     }
 
-    /// Commits as durably as this.
+    /// Commits with this durability.
     pub fn commit_with(&mut self, durability: Durability) -> Result<()> {
         let Some((txn, own)) = self.open.take() else { return Ok(()) };
         let cts = txn.commit_ordered()?;
@@ -283,7 +284,7 @@ impl<'a> Actor<'a> {
         self.prepare_with(xid, Durability::Sync)
     }
 
-    /// Prepares as durably as this.
+    /// Prepares with this durability.
     pub fn prepare_with(&mut self, xid: &str, durability: Durability) -> Result<()> {
         let Some((txn, own)) = self.open.take() else { return Ok(()) };
         self.model.lock().ask(xid.as_bytes(), own.effects);
@@ -299,7 +300,7 @@ impl<'a> Actor<'a> {
         p.effects.clone()
     }
 
-    /// Decides a prepared transaction.
+    /// Commits or rolls back a prepared transaction.
     pub fn decide(&mut self, xid: &str, commit: bool) -> Result<()> {
         self.phase(xid, Phase::Asked);
         if !commit {

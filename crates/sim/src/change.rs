@@ -1,4 +1,4 @@
-//! Statements that change rows, and what must hold when they succeed or fail.
+//! Statements that change rows, and the checks of their success or failure.
 
 use crate::kind::Kind;
 use crate::model::{Key, Model};
@@ -10,19 +10,19 @@ use crate::verify::key_of;
 use evenkeel::{Code, Error, LargeValue, TableDef, TableRef, Value, ValueRef};
 use std::sync::Arc;
 
-/// Where a statement works.
+/// The row that a statement works on, and the state before the statement.
 pub struct Target {
     /// The table's name.
     pub name: String,
-    /// Its definition before the statement.
+    /// The table's definition before the statement.
     pub def: Arc<TableDef>,
-    /// The row.
+    /// The row's number.
     pub id: i64,
-    /// Newest commit before the statement.
+    /// Timestamp of the newest commit before the statement.
     pub low: u64,
-    /// Greatest number of a row that was given before the statement.
+    /// The greatest row number that the engine had assigned before the statement.
     pub given: u64,
-    /// Moment of the unsure rows before the statement.
+    /// Moment of `Unsure` before the statement.
     pub moment: u64,
 }
 
@@ -37,24 +37,24 @@ impl Target {
         self.kind().key(self.id)
     }
 
-    /// The same for another row.
+    /// The same target with another row.
     pub fn with_id(&self, id: i64) -> Target {
         let (name, def) = (self.name.clone(), self.def.clone());
         Target { name, def, id, ..*self }
     }
 }
 
-/// For the engine.
+/// Converts values for the engine.
 pub fn refs(values: &[V]) -> Vec<ValueRef<'_>> {
     values.iter().map(V::value).collect()
 }
 
 impl Session {
-    /// A row of some table, by chance.
+    /// Draws a row of some table.
     pub fn target(&mut self) -> Option<Target> {
         let (name, def) = self.some_table()?;
         let keys = self.world.shape.keys;
-        // Some sessions work at one end: splits and empty leaves there.
+        // Some sessions work at one end of the table, which causes splits and empty leaves there.
         let id = match self.rng.below(4) {
             0 => self.rng.below(keys / 8 + 1),
             _ => self.rng.below(keys),
@@ -74,7 +74,7 @@ impl Session {
         let deletes = self.world.shape.deletes;
         let mut what = self.rng.below(11 + deletes);
         if !target.kind().has_key() {
-            // Numbers of a heap are never used twice.
+            // A heap never uses a number twice.
             target.id = self.world.next() as i64;
             what %= 6;
         }
@@ -94,10 +94,12 @@ impl Session {
         random_row(&mut self.rng, &target.def, self.world.shape.sizes)
     }
 
-    /// The definition now: fixed while the transaction uses the table, columns apart.
+    /// The key by the present definition: it is fixed while the transaction uses the table, except
+    /// for its columns.
     fn key(&self, target: &Target) -> Key {
         let db = &self.world.db;
-        // Renamed away meanwhile, and perhaps truncated before: the table has another tree then.
+        // The table was renamed meanwhile, and perhaps truncated before that: then it has another
+        // tree.
         let renamed = || {
             let all = db.tables().into_iter().filter_map(|name| db.definition(&name).ok());
             all.into_iter().find(|def| def.id == target.def.id)
@@ -106,8 +108,8 @@ impl Session {
         key_of(now.as_deref().unwrap_or(&target.def), target.id)
     }
 
-    /// True if columns have come or gone since the statement began: which value went where is not
-    /// known then, and the transaction is rolled back.
+    /// True if columns were added or dropped since the statement began. Then the model cannot know
+    /// which value went into which column, and the transaction is rolled back.
     fn is_other_format(&self, target: &Target) -> bool {
         let now = self.world.db.definition(&target.name);
         now.is_ok_and(|now| live(&now) != live(&target.def))
@@ -122,7 +124,8 @@ impl Session {
         model.row_at(key, model.last()).cloned()
     }
 
-    /// After a change or lock that succeeded: nobody younger than the snapshot has changed the row.
+    /// Checks, after a change or lock that succeeded, that no commit newer than the snapshot has
+    /// changed the row.
     pub fn check_no_conflict(&mut self, what: &str, key: Key) {
         let newest = self.world.model.lock().newest(key);
         let at = self.open().at;
@@ -175,7 +178,7 @@ impl Session {
         assert!(mine || theirs, "{what} of {key:?}, u {u:?}: {error}, but there is none");
     }
 
-    /// Notes a new row after checking it against the unique index.
+    /// Records a new row in the model after checking it against the unique index.
     fn note(&mut self, target: &Target, key: Key, row: Option<Row>) {
         if let Some(row) = &row {
             self.check_is_unique(target, key, row);
@@ -202,7 +205,7 @@ impl Session {
         }
     }
 
-    /// True if the table's unique index has been valid for longer than the statement.
+    /// True if the table's unique index has been valid since before the statement.
     fn has_unique(&self, target: &Target) -> bool {
         let model = self.world.model.lock();
         let table = model.tables.get(&target.name);
@@ -210,7 +213,7 @@ impl Session {
             && target.def.index(UNIQUE).is_ok()
     }
 
-    /// Writes some values of b as streams of their own, before the row.
+    /// Writes some values of b as separate streams, before the row.
     fn streamed(
         &mut self,
         target: &Target,
@@ -251,8 +254,8 @@ impl Session {
         }
     }
 
-    /// The row with the number that it was given, if that is known: it lies above all that were
-    /// given before the statement, in this life and before.
+    /// The row with the number that the engine gave it, if the caller knows that number. The number
+    /// must exceed all that were given before the statement, also before the last restart.
     fn numbered(&self, what: &str, target: &Target, mut row: Row, number: Option<u64>) -> Row {
         if !target.kind().is_numbered() {
             assert!(number.is_none(), "{what} gave {number:?} in {}", target.name);
@@ -264,7 +267,7 @@ impl Session {
         };
         row[N] = V::Int(number as i64);
         let tree = self.key(target).0;
-        // Another one after TRUNCATE: its numbers begin again.
+        // TRUNCATE gave the table another tree, whose numbers start again.
         if tree == key_of(&target.def, 0).0 {
             let given = target.given;
             assert!(number > given, "{what} gave {number} in {}, behind {given}", target.name);
@@ -284,7 +287,7 @@ impl Session {
         if target.kind().is_clustered() {
             self.check_no_conflict(what, key);
         } else if self.open().at.is_some_and(|at| self.world.model.lock().newest(key) > at) {
-            // Another row than the one that had the key and has gone: both would be seen.
+            // Another row now has the key that the deleted row had: the model would see both.
             return self.end_rollback();
         }
         self.note(target, key, Some(row));
@@ -329,7 +332,7 @@ impl Session {
         })
     }
 
-    /// Inserts rows as one statement, in the order of the key. `f` tells the number of the first.
+    /// Inserts rows in one statement, in key order. `f` returns the number of the first row.
     fn insert_rows(
         &mut self,
         what: &'static str,
@@ -372,7 +375,7 @@ impl Session {
 
     fn upsert(&mut self, target: Target) -> Step {
         let mut row = self.row_for(&target);
-        // Only the primary key may clash: which row is meant is then certain.
+        // Only the primary key may cause a duplicate: then it is certain which row is meant.
         row[U] = V::Null;
         let key = target.key();
         let change = random_value(&mut self.rng, 0, self.world.shape.sizes);
@@ -466,7 +469,8 @@ impl Session {
         }
     }
 
-    /// The row was said to be absent: at some moment since the statement began it was.
+    /// Checks a report that the row is absent: it must have been absent at some moment since the
+    /// statement began.
     pub fn must_be_absent(&mut self, what: &str, target: &Target) -> Step {
         let key = self.key(target);
         let own = self.open().own.effects.get(&key).cloned();

@@ -1,11 +1,11 @@
-//! Named events of a simulation, counted over all seeds: a name with a count of zero at the end
-//! means that the seeds do not reach what they are for.
+//! Named events of a simulation, counted over all seeds. A count of zero at the end means that the
+//! seeds do not reach a state that they are meant to test.
 
 use evenkeel_base::sync::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts by name.
+/// Counts of events by name.
 #[derive(Debug, Default)]
 pub struct Events {
     counts: Mutex<BTreeMap<&'static str, u64>>,
@@ -24,29 +24,30 @@ impl Events {
         self.add(name, 1);
     }
 
-    /// Adds the counts of another.
+    /// Adds the counts of `other`.
     pub fn merge(&self, other: &Events) {
         for (name, n) in other.counts.lock().iter() {
             self.add(name, *n);
         }
     }
 
-    /// The count of one.
+    /// The count of one event.
     pub fn get(&self, name: &str) -> u64 {
         self.counts.lock().get(name).copied().unwrap_or(0)
     }
 
-    /// Names of `expected` that never came.
+    /// Names of `expected` whose count is zero.
     pub fn missing<'a>(&self, expected: &[&'a str]) -> Vec<&'a str> {
         expected.iter().filter(|name| self.get(name) == 0).copied().collect()
     }
 
-    /// Names that came and are not in `expected`: nobody would notice if they came no more.
+    /// Names that were counted but are not in `expected`: if they stopped occurring, no check would
+    /// notice.
     pub fn beyond(&self, expected: &[&str]) -> Vec<&'static str> {
         self.counts.lock().keys().filter(|name| !expected.contains(name)).copied().collect()
     }
 
-    /// Number of different events that came.
+    /// Number of different events that were counted.
     pub fn distinct(&self) -> usize {
         self.counts.lock().len()
     }

@@ -1,10 +1,10 @@
-//! Names of events: what the seeds together must reach, and what counters and crashes are called.
+//! Names of events: those that the seeds together must reach, and those of metrics and crashes.
 
 use evenkeel_base::metrics::Metric;
 use evenkeel_io::sim::CrashPolicy;
 
-/// Events that a run over many seeds must reach: every one that is counted in it. (A run of nothing
-/// but builds has small arenas as well: `tests/builds.rs`.)
+/// Events that a run over many seeds must reach: every event that such a run counts.
+/// (`tests/builds.rs` has its own list: its runs only build indexes, also with small arenas.)
 pub const EXPECTED: &[&str] = &[
     "EIO in recovery",
     "I/O error returned",
@@ -144,7 +144,7 @@ pub const EXPECTED: &[&str] = &[
     "filter had no room",
 ];
 
-/// Metrics that are events.
+/// Metrics whose counts become events.
 pub const METRIC_EVENTS: &[(Metric, &str)] = &[
     (Metric::LogRotations, "log segment begun"),
     (Metric::LogRecycled, "log wrapped"),
@@ -179,7 +179,7 @@ pub const METRIC_EVENTS: &[(Metric, &str)] = &[
     (Metric::Conflicts, "conflict raised"),
 ];
 
-/// The event of a crash whose survivor this policy made.
+/// The event of a crash whose surviving files were chosen by this policy.
 pub fn crash_name(policy: CrashPolicy) -> &'static str {
     match policy {
         CrashPolicy::LoseAll => "crash: unsynced lost",
@@ -195,7 +195,7 @@ pub fn crash_name(policy: CrashPolicy) -> &'static str {
     }
 }
 
-/// The event of a crash in a call on this path.
+/// The event of a crash during a call on this path.
 pub fn crashed_in(path: &str) -> &'static str {
     let path = path.strip_prefix("db/").unwrap_or(path);
     match path.split('/').next() {

@@ -1,11 +1,12 @@
-//! Interleavings of a few threads: for models of protocols that the seeds of the simulator, which
-//! switch only at waits and steps, cannot take apart finely enough. A body is run again and again;
-//! each operation on the types of [`sync`] is a point where another thread may go on. [`explore`]
-//! goes through all choices with few preemptions, depth first; [`sample`] draws them.
+//! Enumerates interleavings of a few threads. It serves models of protocols: the seeds of the
+//! simulator switch threads only at waits and steps, which is too coarse for them. A body is run
+//! again and again; each operation on the types of [`sync`] is a point where the scheduler may
+//! switch to another thread. [`explore`] enumerates all schedules with few preemptions, depth
+//! first; [`sample`] draws schedules.
 //!
-//! Memory is sequentially consistent, as the engine's handshakes ask for (`SeqCst`). A state in
-//! which nobody can go on is a failure: so lost wake-ups are found. Models compile the engine's own
-//! source files against these types where they can (`tests/models`).
+//! Memory is sequentially consistent, as the engine's handshakes require (`SeqCst`). A state in
+//! which no thread can run is a failure, so lost wake-ups are found. Models compile the engine's
+//! own source files against these types where they can (`tests/models`).
 
 use evenkeel_io::Rng;
 use std::cell::RefCell;
@@ -17,27 +18,27 @@ const THREADS_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Ready,
-    /// Until this address, or number of a thread, is woken.
+    /// Blocked until this address, or the thread with this number, wakes it.
     Blocked(usize),
     Done,
 }
 
-/// A choice made: which of how many.
+/// A choice: which option was taken, of how many.
 #[derive(Clone, Copy)]
 struct Choice {
     taken: usize,
     of: usize,
 }
 
-/// Where choices come from.
+/// The source of choices.
 enum Choices {
-    /// Those made before, then the first of each.
+    /// Repeats the choices made before, then takes the first option each time.
     Trail { trail: Vec<Choice>, at: usize },
-    /// Drawn; a thread goes on mostly.
+    /// Draws each choice; most of them let the running thread continue.
     Drawn(Rng),
 }
 
-/// One preemption in so many places where it may be, drawn.
+/// One place in this many where a preemption is possible gets one, by chance.
 const PREEMPT_ONE_IN: u64 = 12;
 
 struct State {
@@ -54,7 +55,7 @@ struct Machine {
     turns: [Condvar; THREADS_MAX],
 }
 
-/// Unwinds a thread whose run is over.
+/// The panic payload that unwinds a thread whose run is over.
 struct Over;
 
 thread_local! {
@@ -63,14 +64,14 @@ thread_local! {
 
 fn me() -> Option<(Arc<Machine>, usize)> {
     if std::thread::panicking() {
-        // Destructors of a run that is over.
+        // The run is over: destructors run.
         return None;
     }
     ME.with_borrow(|me| me.clone())
 }
 
 impl State {
-    /// The first of the options may be to go on.
+    /// Chooses one of the options. The first of them may be to continue the running thread.
     fn choose(&mut self, options: &[usize], may_go_on: bool) -> usize {
         if options.len() == 1 {
             return options[0];
@@ -91,7 +92,7 @@ impl State {
         }
     }
 
-    /// Chooses who goes on; `me` first, for as long as it can.
+    /// Chooses the thread that runs next; `me` is the first option while it can run.
     fn pick(&mut self, me: usize) {
         let ready = |i: &usize| self.threads[*i] == Status::Ready;
         let mut options: Vec<usize> = (0..self.threads.len()).filter(ready).collect();
@@ -127,7 +128,7 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets somebody go on, and comes back when it is this thread's turn.
+    /// Lets another thread run, and returns when it is this thread's turn again.
     fn switch(&self, me: usize, set: Status) {
         let mut state = self.lock();
         state.threads[me] = set;
@@ -176,7 +177,7 @@ fn message(why: &(dyn std::any::Any + Send)) -> String {
     text.or(why.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_string()
 }
 
-/// A point where another thread may go on.
+/// A point where the scheduler may switch to another thread.
 pub fn step() {
     if let Some((machine, me)) = me() {
         machine.switch(me, Status::Ready);
@@ -198,16 +199,16 @@ fn wake(on: usize) {
     }
 }
 
-/// A thread of a body.
+/// A thread that a body has started.
 pub struct Thread {
     number: usize,
     real: std::thread::JoinHandle<()>,
 }
 
-/// Starts a thread; the body joins it.
+/// Starts a thread; the body must join it.
 ///
 /// # Panics
-/// Outside of a body.
+/// When called outside of a body.
 pub fn spawn(f: impl FnOnce() + Send + 'static) -> Thread {
     let (machine, _) = me().expect("within `explore`");
     let number = {
@@ -229,7 +230,7 @@ pub fn spawn(f: impl FnOnce() + Send + 'static) -> Thread {
 }
 
 impl Thread {
-    /// Waits for its end.
+    /// Waits for the end of the thread.
     pub fn join(self) {
         while let Some((machine, me)) = me() {
             if machine.lock().threads[self.number] == Status::Done {
@@ -241,10 +242,12 @@ impl Thread {
     }
 }
 
-/// Runs `body` under every schedule with at most `preemptions` preemptions; how many there were.
+/// Runs `body` under every schedule with at most `preemptions` preemptions; returns the number of
+/// schedules.
 ///
 /// # Panics
-/// With what a thread panicked, or if nobody can go on, and the number of the schedule.
+/// With the payload of a thread that panicked, or if no thread can run; the message has the number
+/// of the schedule.
 pub fn explore(preemptions: usize, body: impl Fn()) -> u64 {
     let mut trail: Vec<Choice> = Vec::new();
     let mut schedules = 0;
@@ -268,10 +271,10 @@ pub fn explore(preemptions: usize, body: impl Fn()) -> u64 {
     }
 }
 
-/// Runs `body` under so many schedules drawn, each with at most `preemptions` preemptions.
+/// Runs `body` under `draws` random schedules, each with at most `preemptions` preemptions.
 ///
 /// # Panics
-/// As `explore`, with the number of the draw.
+/// As for `explore`, with the number of the draw.
 pub fn sample(draws: u64, preemptions: usize, body: impl Fn()) {
     for draw in 0..draws {
         if let Err(why) = run(preemptions, Choices::Drawn(Rng::new(draw)), &body) {
@@ -306,7 +309,7 @@ fn run(preemptions: usize, choices: Choices, body: &impl Fn()) -> Result<Choices
 }
 
 pub mod sync {
-    //! Locks and atomics whose every operation is a scheduling point.
+    //! Locks and atomics; each of their operations is a scheduling point.
 
     use super::{block, step, wake};
     use std::ops::{Deref, DerefMut};
@@ -320,7 +323,7 @@ pub mod sync {
         inner: std::sync::Mutex<T>,
     }
 
-    /// Holds a mutex.
+    /// Holds a mutex locked.
     pub struct MutexGuard<'a, T> {
         mutex: &'a Mutex<T>,
         inner: Option<std::sync::MutexGuard<'a, T>>,
@@ -336,7 +339,7 @@ pub mod sync {
             std::ptr::from_ref(&self.held) as usize
         }
 
-        /// Locks it.
+        /// Locks the mutex.
         pub fn lock(&self) -> MutexGuard<'_, T> {
             let mut guard = MutexGuard { mutex: self, inner: None };
             guard.acquire();
@@ -384,15 +387,15 @@ pub mod sync {
     /// A condition variable.
     #[derive(Default)]
     pub struct Condvar {
-        /// Gives it an address of its own.
+        /// Gives each condition variable an address of its own.
         place: u8,
     }
 
-    /// Of a wait with a deadline: it never passes.
+    /// The result of a wait with a deadline; the deadline never passes.
     pub struct WaitTimeout;
 
     impl WaitTimeout {
-        /// False.
+        /// Always false.
         pub fn timed_out(&self) -> bool {
             false
         }
@@ -403,20 +406,20 @@ pub mod sync {
             std::ptr::from_ref(&self.place) as usize
         }
 
-        /// Lets go of the mutex until it is notified.
+        /// Unlocks the mutex and waits for a notification.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             guard.release();
             block(self.address());
             guard.acquire();
         }
 
-        /// The same: time stands still.
+        /// The same as `wait`: time stands still.
         pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _: Instant) -> WaitTimeout {
             self.wait(guard);
             WaitTimeout
         }
 
-        /// Wakes all.
+        /// Wakes all waiters.
         pub fn notify_all(&self) {
             step();
             wake(self.address());
@@ -432,7 +435,7 @@ pub mod sync {
 
         macro_rules! atomic {
             ($name:ident, $value:ty) => {
-                /// An atomic; whatever the order asked for, it is sequentially consistent.
+                /// An atomic. Whatever ordering the caller names, it is sequentially consistent.
                 #[derive(Debug, Default)]
                 pub struct $name(std::sync::atomic::$name);
 

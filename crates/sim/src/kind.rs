@@ -1,5 +1,6 @@
-//! Kinds of tables, told by the beginning of their names: how rows are found and in which order
-//! they come. A row has one number in the model; its key columns follow from it.
+//! Kinds of tables. The beginning of a table's name determines its kind: how its rows are found and
+//! in which order scans return them. The model identifies a row by one number; its key columns
+//! follow from that number.
 
 use crate::values::V;
 use evenkeel::{ColumnSpec, ColumnType, TableSpec};
@@ -13,13 +14,15 @@ pub enum Kind {
     Text,
     /// Clustered on two numbers, the first one descending.
     Pair,
-    /// A key too long to cluster on: a hidden id, and the key is a unique index.
+    /// The key is too long for a clustered key: the table has a hidden id, and the key is a unique
+    /// index.
     Long,
-    /// No key: a hidden id. Its rows are inserted and read. The engine numbers them.
+    /// No key: the table has a hidden id. Its rows are only inserted and read, and the engine
+    /// numbers them.
     Heap,
 }
 
-/// Names that tables may have. Those of one kind may be renamed into each other.
+/// Names that tables may have. A table may be renamed to another name of the same kind.
 pub const NAMES: &[&str] =
     &["num0", "num1", "text0", "text1", "pair0", "pair1", "long0", "long1", "heap0", "heap1"];
 
@@ -38,27 +41,28 @@ impl Kind {
         }
     }
 
-    /// Columns before the values, by which a row is found, or in a heap only told.
+    /// Number of columns before the values. They find the row; in a heap they only identify it.
     pub fn key_columns(self) -> usize {
         if self == Kind::Pair { 2 } else { 1 }
     }
 
-    /// May rows be found by key.
+    /// True if rows can be found by key.
     pub fn has_key(self) -> bool {
         self != Kind::Heap
     }
 
-    /// Is there a column `n` (behind the values that every table has) that the engine numbers.
+    /// True if there is a column `n`, behind the values that every table has, whose values the
+    /// engine assigns.
     pub fn is_numbered(self) -> bool {
         self == Kind::Heap
     }
 
-    /// Do scans come in the order of the key.
+    /// True if scans return rows in key order.
     pub fn is_clustered(self) -> bool {
         !matches!(self, Kind::Long | Kind::Heap)
     }
 
-    /// Orders rows as the table's key does.
+    /// Sort key of a row: orders rows as the table's key does.
     pub fn rank(self, id: i64) -> (i64, i64) {
         if self == Kind::Pair { (-id.div_euclid(GROUP), id) } else { (0, id) }
     }
@@ -83,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// The definition without values and indexes.
+    /// The definition of the table without values and indexes.
     pub fn spec(self) -> TableSpec {
         let spec = TableSpec::new();
         let id = |ty| ColumnSpec::new("id", ty);

@@ -1,9 +1,10 @@
-//! Whole-engine simulator: seeded workloads, crashes, model, planted faults.
+//! Simulator of the whole engine: seeded workloads, crashes, a model, planted faults.
 //!
-//! A seed decides everything: the machine (`io::sim`), what the sessions do, which faults strike,
-//! when the machine crashes and what survives. Equal seeds give equal runs. What a run is told by
-//! the engine is compared with a model (`model`), after each crash and at the end everything is
-//! (`verify`). `run` ties it together; `events` counts what was reached.
+//! A seed determines everything: the machine (`io::sim`), what the sessions do, which faults are
+//! injected, when the machine crashes and what survives. Equal seeds give equal runs. The answers
+//! of the engine are compared with a model (`model`) during the run; after each crash and at the
+//! end the whole database is compared (`verify`). `run` executes a seed; `events` counts the states
+//! that were reached.
 #![forbid(unsafe_code)]
 
 pub mod actor;

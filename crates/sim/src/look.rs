@@ -1,5 +1,5 @@
-//! Statements that read: every row, scan and index scan is compared with the model at the snapshot
-//! it must have had.
+//! Statements that read. Each row, scan and index scan is compared with the model at the snapshot
+//! that it must have had.
 
 use crate::change::{Target, refs};
 use crate::kind::Kind;
@@ -13,7 +13,7 @@ use evenkeel::{Direction, Error, Isolation, LockWait, Range, TableDef, ValueRef}
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// What a snapshot at `at` and the transaction's own changes show of a tree.
+/// The rows of a tree that a snapshot at `at` and the transaction's own changes show.
 fn seen<'m>(model: &'m Model, own: &'m Effects, tree: u64, at: u64) -> BTreeMap<i64, &'m Row> {
     let mut rows = model.table_at(tree, at);
     for ((_, id), row) in own.range((tree, i64::MIN)..=(tree, i64::MAX)) {
@@ -51,8 +51,8 @@ impl Session {
         if self.rng.one_in(2) { Direction::Forward } else { Direction::Backward }
     }
 
-    /// States that a plain read may have seen: the snapshot, or those since it began. What a
-    /// SERIALIZABLE one has read is locked: the newest.
+    /// States that a plain read may have seen: that of the snapshot, or those since the read began.
+    /// A SERIALIZABLE read locks what it reads, so it sees the newest state.
     fn states(&mut self, at: Option<u64>, low: u64) -> Vec<u64> {
         let serializable = self.open().level == Isolation::Serializable;
         match at {
@@ -65,13 +65,13 @@ impl Session {
         }
     }
 
-    /// True if a dirty read may have seen anything in a row.
+    /// True if a dirty read may have seen any value in this row.
     fn is_unsure(&mut self, target: &Target, id: i64) -> bool {
         let dirty = self.open().level == Isolation::ReadUncommitted;
         dirty && self.world.unsure.lock().since(id, target.moment)
     }
 
-    /// What the engine says of one row, in the terms of the model.
+    /// Reads one row from the engine, in the terms of the model.
     fn get_row(&mut self, target: &Target) -> Result<Option<Row>, Error> {
         let key = target.key();
         let row = self.open().txn.table(&target.name)?.get(&refs(&key))?;
@@ -121,7 +121,8 @@ impl Session {
         let row = self.get_row(target);
         let low = self.world.model.lock().last();
         match row {
-            // It is locked, absent or not: the newest state, and it stays.
+            // The row is locked, whether it exists or not: the read shows the newest state, and
+            // that state stays.
             Ok(read) => {
                 self.world.events.hit("serializable read");
                 let now = Target { low, ..target.with_id(target.id) };
@@ -191,7 +192,7 @@ impl Session {
             return self.lock_failed("get many", &error);
         }
         self.world.events.hit("rows read by keys");
-        // Locked one after the other, or each at its own moment.
+        // The rows are locked one after the other, or each is read at its own moment.
         for id in ids {
             let serializable = self.open().level == Isolation::Serializable;
             if !serializable {
@@ -229,7 +230,7 @@ impl Session {
         })
     }
 
-    /// A range of the key: all of it, between two rows, or one group of pairs.
+    /// Draws a range of the key: all of it, between two rows, or one group of pairs.
     fn some_range(&mut self, target: &Target) -> (Vec<V>, Vec<V>, Between) {
         let kind = target.kind();
         let other = target.id + self.rng.below(self.world.shape.keys) as i64;
@@ -276,7 +277,8 @@ impl Session {
         })
     }
 
-    /// Compares rows read, in forward order, with those that `keep` leaves of a state.
+    /// Compares rows that were read, in forward order, with the rows of a state that `keep`
+    /// retains.
     fn check_rows(
         &mut self,
         target: &Target,
@@ -359,7 +361,7 @@ impl Session {
         let bound = value.as_ref().map(|v| [v.value()]);
         let range = bound.as_ref().map_or(Range::ALL, |v| Range::prefix(v));
         let how = How { index: &index, parts: &parts, range, direction, keys_only };
-        // A client that stops in the middle of its scan, for others to go on (D6).
+        // A client that stops in the middle of its scan, while other sessions continue (D6).
         let (world, mut left) = (self.world.clone(), self.rng.below(200));
         let mut idle = || {
             if left == 0 {
@@ -412,13 +414,13 @@ impl Session {
     }
 }
 
-/// Which rows of a table a scan reads.
+/// The rows of a table that a scan reads.
 #[derive(Clone, Copy, Debug)]
 enum Between {
     All,
-    /// From the first to before the last.
+    /// From the first number to before the last.
     Rows(i64, i64),
-    /// Those that share the first key column with this one.
+    /// Rows whose first key column equals that of this row.
     Group(i64),
 }
 
@@ -444,7 +446,7 @@ impl Between {
     }
 }
 
-/// Values behind the key.
+/// The values behind the key of a row.
 fn values_of(row: &evenkeel::Row, target: &Target) -> Result<Row, Error> {
     row_values(row, &target.def).map(|(_, values)| values)
 }

@@ -1,5 +1,5 @@
-//! Replays seeds: `evenkeel-sim SEED`, or `evenkeel-sim FROM TO`; with `builds` before them those
-//! of index builds among rollbacks.
+//! Replays seeds: `evenkeel-sim SEED`, or `evenkeel-sim FROM TO`. With `builds` before the numbers
+//! it replays the seeds of index builds among rollbacks.
 
 use evenkeel_sim::run::Config;
 use evenkeel_sim::seeds::run_on;

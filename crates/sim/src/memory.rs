@@ -1,16 +1,17 @@
-//! How much memory seeds take. A seed that takes too much ends the process and is named: else the
-//! machine ends it, and nobody knows which it was.
+//! Limits the memory that seeds take. A seed that takes too much ends the process with a message
+//! that names it. Otherwise the system kills the process, and the seed stays unknown.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-/// What the seeds that run side by side may take together: several times what they do.
+/// Limit of the memory of all seeds that run at the same time: several times what they normally
+/// take.
 const RESIDENT_MAX: u64 = 2 << 30;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The seeds that run, each with the most memory that the process had meanwhile.
+/// The running seeds, each with the greatest memory of the process since the seed began.
 #[derive(Default)]
 pub struct Memory {
     running: Mutex<BTreeMap<u64, u64>>,
@@ -23,17 +24,18 @@ impl Memory {
         let _ = self.look();
     }
 
-    /// A seed ends; bytes that the process had at most, what ran beside the seed included.
+    /// A seed ends. Returns the greatest memory of the process while it ran, which includes that of
+    /// other seeds.
     pub fn end(&self, seed: u64) -> u64 {
         let _ = self.look();
         self.lock().remove(&seed).unwrap_or_default()
     }
 
-    /// Looks again and again until the other end of `done` goes.
+    /// Samples the memory until the other end of `done` is dropped.
     pub fn watch(&self, done: &mpsc::Receiver<()>) {
         while done.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
             if let Err(why) = self.look() {
-                // The seeds' threads would go on for ever if this one only panicked.
+                // A panic of this thread would leave the seeds' threads running.
                 let _ = writeln!(std::io::stderr(), "{why}");
                 std::process::exit(101);
             }
@@ -60,7 +62,7 @@ fn judge(bytes: u64, seeds: &[u64]) -> Result<(), String> {
     }
 }
 
-/// Resident bytes of this process, where the system tells.
+/// Resident bytes of this process, if the system reports them.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,17 +1,17 @@
-//! The model: what the database must hold. Rows by tree and key with their whole committed history,
-//! tables by name, prepared transactions. Every committed transaction is entered at its timestamp
-//! before any other thread can run, so that the model is never behind the engine.
+//! The model: what the database must hold. It has rows by tree and key with their whole committed
+//! history, tables by name, and prepared transactions. Every committed transaction is entered at
+//! its timestamp before any other thread can run, so the model never lags behind the engine.
 //!
-//! Invariant: a commit is entered once, with a timestamp above all entered before it.
+//! Invariant: a commit is entered once, with a timestamp above all that were entered before it.
 
 use crate::values::Row;
 use evenkeel::{Database, Durability};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A row of a table: the tree it lies in (a new one after TRUNCATE) and its number.
+/// A row of a table: its tree (TRUNCATE makes a new one) and its number.
 pub type Key = (u64, i64);
 
-/// What a transaction does to rows: the new row, or `None` if it deletes it.
+/// The changes of a transaction: the new row, or `None` for a delete.
 pub type Effects = BTreeMap<Key, Option<Row>>;
 
 #[derive(Clone, Debug)]
@@ -20,12 +20,12 @@ struct Version {
     row: Option<Row>,
 }
 
-/// How far a prepared transaction has come.
+/// The state of a prepared transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The call has not returned: it may or may not be prepared.
+    /// The call to prepare has not returned: the transaction may or may not be prepared.
     Asked,
-    /// Prepared: there is no doubt of it until a crash.
+    /// Prepared: certain until a crash.
     Sure,
     /// Committed at this timestamp.
     Committed(u64),
@@ -36,31 +36,31 @@ pub enum Phase {
 /// A prepared transaction.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// What it does.
+    /// Its changes.
     pub effects: Effects,
-    /// How far it has come.
+    /// Its state.
     pub phase: Phase,
-    /// Where its record is.
+    /// Position of its record in the log.
     pub place: Place,
 }
 
-/// Where the record that prepares a transaction lies in the log. It survives a crash with all that
-/// lies before it, or not at all, and what lies behind it does not survive without it.
+/// Position in the log of the record that prepares a transaction. If the record survives a crash,
+/// so does all of the log before it; if it does not, the log behind it is lost as well.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
-    /// Commits up to here lie before it.
+    /// Commits up to this timestamp lie before the record.
     after: u64,
-    /// Commits above lie behind it; none: the call has not returned.
+    /// Commits above this timestamp lie behind it. `None`: the call has not returned.
     before: Option<u64>,
-    /// When the call began and when it returned, among all of them.
+    /// The positions of the call's beginning and of its return, among those of all calls.
     asked: u64,
     returned: Option<u64>,
-    /// How durable it was when the call returned.
+    /// The durability of the record when the call returned.
     pub durability: Option<Durability>,
 }
 
 impl Place {
-    /// Whether this one is behind another, for sure.
+    /// True if this record certainly lies behind the other.
     fn is_behind(&self, other: &Place) -> bool {
         other.returned.is_some_and(|returned| returned < self.asked)
     }
@@ -75,11 +75,12 @@ pub struct Table {
     pub indexes: BTreeSet<String>,
     /// Its columns, by id and name.
     pub columns: Vec<(u16, String)>,
-    /// A schema change has begun whose outcome is not known: any state before or after is right.
+    /// A schema change has begun whose outcome is unknown: any state before or after it is correct.
     pub in_doubt: bool,
-    /// It was in doubt before the change that goes on now, which ends no doubt by being refused.
+    /// The table was in doubt before the present change. An error of that change does not end the
+    /// doubt.
     pub was_in_doubt: bool,
-    /// A session changes it now.
+    /// A session is changing the table.
     pub is_busy: bool,
 }
 
@@ -88,20 +89,22 @@ pub struct Table {
 pub struct Model {
     rows: BTreeMap<u64, BTreeMap<i64, Vec<Version>>>,
     commits: BTreeMap<u64, Vec<Key>>,
-    /// Commits up to here are durable.
+    /// Commits up to this timestamp are durable.
     acked: u64,
     /// Tables by name.
     pub tables: BTreeMap<String, Table>,
     /// Prepared transactions by id.
     pub prepared: BTreeMap<Vec<u8>, Prepared>,
-    /// By tree the greatest number known to have been given to a row; the next is above it.
+    /// By tree, the greatest row number that the engine is known to have assigned; the next one is
+    /// greater.
     pub given: BTreeMap<u64, u64>,
-    /// Commits up to here are written: a kill of the process does not lose them, but a crash of the
-    /// machine does, also one behind the kill that comes before an open has found and synced them.
+    /// Commits up to this timestamp are written. A kill of the process does not lose them. A crash
+    /// of the machine does, also one that follows the kill before an open has found and synced
+    /// them.
     written: u64,
     /// The process was killed, and the machine has not crashed since.
     is_killed: bool,
-    /// Calls that prepare, their beginnings and returns.
+    /// Counts the beginnings and the returns of calls that prepare.
     calls: u64,
 }
 
@@ -130,23 +133,23 @@ impl Model {
         effects.iter().all(|(key, row)| self.row_at(*key, last) == row.as_ref())
     }
 
-    /// The greatest number known to have been given to a row of a tree.
+    /// The greatest row number that the engine is known to have assigned in a tree.
     pub fn given(&self, tree: u64) -> u64 {
         self.given.get(&tree).copied().unwrap_or(0)
     }
 
-    /// A row of a tree was given this number.
+    /// Records that the engine assigned this number to a row of a tree.
     pub fn give(&mut self, tree: u64, number: u64) {
         let greatest = self.given.entry(tree).or_default();
         *greatest = (*greatest).max(number);
     }
 
-    /// A commit was acknowledged as durable, so every earlier one is.
+    /// Records that a commit was acknowledged as durable; every earlier one is durable then.
     pub fn ack(&mut self, cts: u64) {
         self.acked = self.acked.max(cts);
     }
 
-    /// A commit was acknowledged at this durability.
+    /// Records that a commit was acknowledged with this durability.
     pub fn ack_at(&mut self, cts: u64, durability: Durability) {
         match durability {
             Durability::Sync => self.ack(cts),
@@ -155,7 +158,7 @@ impl Model {
         }
     }
 
-    /// A transaction is to be prepared.
+    /// Records that a call to prepare a transaction begins.
     pub fn ask(&mut self, xid: &[u8], effects: Effects) {
         self.calls += 1;
         let place = Place { after: self.last(), asked: self.calls, ..Place::default() };
@@ -163,7 +166,7 @@ impl Model {
         self.prepared.insert(xid.to_vec(), prepared);
     }
 
-    /// It is prepared, as durably as this.
+    /// Records that the call returned: the transaction is prepared with this durability.
     pub fn asked(&mut self, xid: &[u8], durability: Durability) {
         self.calls += 1;
         let (last, calls) = (self.last(), self.calls);
@@ -174,12 +177,12 @@ impl Model {
         }
     }
 
-    /// The process is killed, not the machine: what was written is there.
+    /// Records that the process was killed, but not the machine: everything written survives.
     pub fn killed(&mut self) {
         self.is_killed = true;
     }
 
-    /// The machine crashed: what was written and not synced may be lost.
+    /// Records that the machine crashed: writes that were not synced may be lost.
     pub fn crashed(&mut self) {
         (self.written, self.is_killed) = (0, false);
         let written = |p: &&mut Prepared| p.place.durability == Some(Durability::Write);
@@ -188,12 +191,12 @@ impl Model {
         }
     }
 
-    /// Commits up to here are there after what has happened.
+    /// Commits up to this timestamp survive the crash or kill for certain.
     pub fn kept(&self) -> u64 {
         if self.is_killed { self.acked.max(self.written) } else { self.acked }
     }
 
-    /// Whether a prepared transaction is there after what has happened, for sure.
+    /// True if a prepared transaction survives the crash or kill for certain.
     pub fn keeps(&self, prepared: &Prepared) -> bool {
         match prepared.place.durability {
             Some(Durability::Sync) => true,
@@ -202,13 +205,13 @@ impl Model {
         }
     }
 
-    /// The log is damaged: commits above may be lost.
+    /// Records that the log is damaged: commits above this timestamp may be lost.
     pub fn doubt_above(&mut self, cts: u64) {
         self.acked = self.acked.min(cts);
         self.written = self.written.min(cts);
     }
 
-    /// The database was closed: everything is durable.
+    /// Records that the database was closed: everything is durable.
     pub fn closed(&mut self) {
         self.ack(self.last());
         for prepared in self.prepared.values_mut().filter(|p| p.phase == Phase::Sure) {
@@ -216,7 +219,8 @@ impl Model {
         }
     }
 
-    /// What is wrong with these prepared transactions, found where commits up to `cts` are.
+    /// Compares the prepared transactions found with those expected, given that commits up to `cts`
+    /// were found; returns the difference.
     pub fn prepared_differ(&self, found: &BTreeSet<Vec<u8>>, cts: u64) -> Option<String> {
         let name = |xid: &[u8]| String::from_utf8_lossy(xid).into_owned();
         for xid in found {
@@ -251,7 +255,7 @@ impl Model {
         lost.map(|(xid, _)| format!("transaction {} is not prepared any more", name(xid)))
     }
 
-    /// Those that were found are prepared for good, the others never were.
+    /// Records the prepared transactions that were found as certain, and drops the others.
     pub fn keep_prepared(&mut self, found: &[Vec<u8>]) {
         self.prepared.retain(|xid, _| found.contains(xid));
         for prepared in self.prepared.values_mut() {
@@ -290,16 +294,17 @@ impl Model {
         rows.iter().filter_map(|(id, v)| Some((*id, at(v, cts)?))).collect()
     }
 
-    /// Timestamps of commits not known to be durable, newest first, ending with the newest durable.
+    /// Timestamps of the commits not known to be durable, newest first, and last that of the newest
+    /// durable one.
     pub fn candidates(&self) -> Vec<u64> {
         let kept = self.kept();
         let unsure = self.commits.range(kept + 1..).rev().map(|(cts, _)| *cts);
         unsure.chain([kept]).collect()
     }
 
-    /// Forgets what a crash has lost, commits above `cts`, and all history before: the rest is
-    /// what every snapshot of the new life sees, so it gets the timestamp 0. (States of several
-    /// timestamps may be equal; which of them survived is then not known.)
+    /// Drops the commits that a crash has lost, those above `cts`, and all history before: every
+    /// snapshot after the restart sees what is left, so it gets the timestamp 0. (States of several
+    /// timestamps may be equal; then it is unknown which of them survived.)
     pub fn cut(&mut self, cts: u64) {
         self.commits.clear();
         (self.acked, self.written, self.is_killed) = (0, 0, false);
@@ -313,27 +318,27 @@ impl Model {
     }
 }
 
-/// What one open transaction has done, with marks to undo from.
+/// The changes of one open transaction, with marks to roll back to.
 #[derive(Debug, Default)]
 pub struct Own {
-    /// What it has done so far.
+    /// Its changes so far.
     pub effects: Effects,
     undo: Vec<(Key, Option<Option<Row>>)>,
 }
 
 impl Own {
-    /// Notes a change.
+    /// Records a change.
     pub fn set(&mut self, key: Key, row: Option<Row>) {
         let before = self.effects.insert(key, row);
         self.undo.push((key, before));
     }
 
-    /// A mark to come back to.
+    /// A mark to roll back to.
     pub fn mark(&self) -> usize {
         self.undo.len()
     }
 
-    /// Undoes what was done since a mark.
+    /// Undoes the changes since a mark.
     pub fn back_to(&mut self, mark: usize) {
         while self.undo.len() > mark {
             match self.undo.pop() {

@@ -1,4 +1,4 @@
-//! Reading tables and indexes in the terms of the model, and comparing.
+//! Reads tables and indexes in the terms of the model, and compares them.
 
 use crate::kind::Kind;
 use crate::values::{Part, Row, V, entry_of, live, same, short};
@@ -6,13 +6,13 @@ use evenkeel::{Code, Direction, Error, Range, TableDef, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-/// Rows of a table in the order they were read.
+/// Rows of a table in the order in which they were read.
 pub type InOrder = Vec<(i64, Row)>;
 
-/// Entries of an index in the order they were read.
+/// Entries of an index in the order in which they were read.
 pub type Entries = Vec<(Vec<V>, i64)>;
 
-/// Texts from this length on are read a second time, as a stream.
+/// Texts of at least this length are read a second time, as a stream.
 const STREAMED: usize = 1_000;
 
 fn value_of(row: &evenkeel::Row, position: usize) -> Result<V, Error> {
@@ -30,8 +30,8 @@ fn value_of(row: &evenkeel::Row, position: usize) -> Result<V, Error> {
     Ok(value)
 }
 
-/// The number and the values of a row as it was read. A column that `def` does not know yet, or
-/// that the row did not have, is gone.
+/// The number and the values of a row as it was read. A column that `def` does not have yet, or
+/// that the row did not have, is `Gone`.
 pub fn row_values(row: &evenkeel::Row, def: &TableDef) -> Result<(i64, Row), Error> {
     let kind = Kind::of(&def.name);
     let mut key = Vec::new();
@@ -43,7 +43,7 @@ pub fn row_values(row: &evenkeel::Row, def: &TableDef) -> Result<(i64, Row), Err
     for (position, (column, place)) in columns.iter().zip(live(def)).enumerate() {
         let Ok(at) = place else { continue };
         values.resize(at, V::Gone);
-        // Its position, unless the row is in another format than the definition.
+        // Its position, unless the row's format differs from that of the definition.
         let here = row.len() == columns.len();
         values.push(match row.get(&column.name) {
             Ok(_) if here => value_of(row, position)?,
@@ -55,10 +55,10 @@ pub fn row_values(row: &evenkeel::Row, def: &TableDef) -> Result<(i64, Row), Err
     Ok((kind.id(&key), values))
 }
 
-/// Reads rows of a range in one direction, in the order they come.
+/// Reads the rows of a range in one direction, in the order in which the engine returns them.
 ///
 /// # Errors
-/// Of the engine.
+/// Those of the engine.
 pub fn read_table(
     txn: &mut Txn,
     def: &TableDef,
@@ -74,25 +74,25 @@ pub fn read_table(
     Ok(rows)
 }
 
-/// Which part of an index to read, and how.
+/// The part of an index to read, and how to read it.
 #[derive(Clone, Copy, Debug)]
 pub struct How<'a> {
     /// The index.
     pub index: &'a str,
-    /// Its parts.
+    /// The parts of its key.
     pub parts: &'a [Part],
-    /// What to read.
+    /// The range to read.
     pub range: Range<'a>,
-    /// In which direction.
+    /// The direction of the scan.
     pub direction: Direction,
-    /// Without visiting the table.
+    /// True: the table is not visited.
     pub keys_only: bool,
 }
 
 /// Reads an index; `between` is called after each row.
 ///
 /// # Errors
-/// Of the engine.
+/// Those of the engine.
 pub fn read_index(
     txn: &mut Txn,
     def: &TableDef,
@@ -100,7 +100,8 @@ pub fn read_index(
     between: &mut dyn FnMut(),
 ) -> Result<Entries, Error> {
     let kind = Kind::of(&def.name);
-    // The columns of a hidden key are in no entry: without the table the row cannot be told.
+    // Index entries do not hold the columns of a hidden key: without the table the row cannot be
+    // identified.
     let keys_only = how.keys_only && kind.is_clustered();
     let mut index = txn.table(&def.name)?.index(how.index)?;
     if keys_only {
@@ -116,7 +117,7 @@ pub fn read_index(
         }
         let mut values = Vec::new();
         for (place, _) in how.parts {
-            // Keys and the base columns keep their positions.
+            // Keys and base columns keep their positions.
             let position = place.map_or_else(|key| key, |at| kind.key_columns() + at);
             values.push(V::from_engine(row.value(position)?));
         }
@@ -126,7 +127,7 @@ pub fn read_index(
     Ok(entries)
 }
 
-/// The first difference between rows read, forward, and rows expected.
+/// The first difference between rows that were read, in forward order, and rows expected.
 pub fn difference(
     read: &[(i64, Row)],
     expected: &BTreeMap<i64, &Row>,
@@ -149,7 +150,7 @@ pub fn difference(
     (!in_order).then(|| "order".to_string())
 }
 
-/// The entries that an index of these rows has, in its order.
+/// The entries of these rows in an index, in index order.
 pub fn entries_of(def: &TableDef, parts: &[Part], rows: &BTreeMap<i64, &Row>) -> Entries {
     let kind = Kind::of(&def.name);
     let mut all: Entries = rows.iter().map(|(id, row)| entry_of(def, parts, *id, row)).collect();
@@ -157,7 +158,8 @@ pub fn entries_of(def: &TableDef, parts: &[Part], rows: &BTreeMap<i64, &Row>) ->
     all
 }
 
-/// What is wrong with entries read in a direction; `want` is in forward order.
+/// The first difference between entries that were read in a direction and those wanted; `want` is
+/// in forward order.
 pub fn entries_differ(
     def: &TableDef,
     parts: &[Part],
@@ -177,7 +179,7 @@ pub fn entries_differ(
     sorted.sort();
     expected.sort();
     if sorted == expected {
-        // Without a clustered key the order of equal ones is not known.
+        // Without a clustered key the order of equal entries is unspecified.
         return (!in_order).then(|| format!("order of {read:?}"));
     }
     let lost: Vec<_> = want.iter().filter(|e| !read.contains(e)).take(3).collect();

@@ -1,11 +1,11 @@
-//! Damage to the files behind the engine's back, after any life of a seed: the store must refuse
-//! what it cannot read, naming it, or give right rows. Of a damaged log a shorter history is right
-//! as well, since its last blocks cannot be told from the end; but not one that lacks a commit from
-//! before the first damaged block.
+//! Damages files that the engine has closed. The store must report the damage and name the file, or
+//! return correct rows. After damage to the log a shorter history is correct as well, since the
+//! engine cannot tell the log's last blocks from its end. But a history that lacks a commit from
+//! before the first damaged block is an error.
 //!
-//! Damage while the engine runs is done by the disk (`run`), and what it leaves is checked here.
+//! Damage while the engine runs is done by the disk (`run`); its results are checked here.
 //!
-//! What a lost write leaves is taken where the engine can know of it: in files written once.
+//! Lost writes are tested only where the engine can detect them: in files written once.
 
 use crate::events::Events;
 use crate::model::{Model, Phase};
@@ -17,27 +17,27 @@ use evenkeel_io::{Rng, SimDisk, SimEnv};
 use std::sync::Arc;
 
 const BLOCK: u64 = 4096;
-/// No commit record is longer.
+/// No commit record is longer than this.
 const COMMIT_BYTES: u64 = 256;
 
-/// What was done to a file.
+/// The damage done to a file.
 pub struct Damage {
     /// The file.
     pub path: String,
-    /// The event if it is refused.
+    /// The event to count if the engine refuses the file.
     refused: &'static str,
-    /// In a log segment: the first position that is hit, if any block of the log is.
+    /// In a log segment: the first damaged position of the log, if any block of the log is hit.
     log_from: Option<Lsn>,
 }
 
 impl Damage {
-    /// What the disk did to files at this path while they were written or read.
+    /// Damage that the disk did to files at this path during writes or reads.
     pub fn met(path: &str, refused: &'static str) -> Damage {
         Damage { path: path.to_string(), refused, log_from: None }
     }
 }
 
-/// Damages one file by chance.
+/// Damages one file, drawn at random.
 pub fn damage(disk: &SimDisk, rng: &mut Rng) -> Option<Damage> {
     let mut paths = disk.paths();
     paths.retain(|p| !p.ends_with(".lock") && disk.content(p).is_some_and(|c| !c.is_empty()));
@@ -80,8 +80,8 @@ pub fn damage(disk: &SimDisk, rng: &mut Rng) -> Option<Damage> {
     Some(Damage { path, refused, log_from })
 }
 
-/// The first position of the log in these bytes of a segment: blocks that are valid and at their
-/// place. With its header the whole segment is hit.
+/// The first position of the log in these bytes of a segment. Only blocks that are valid and in
+/// their place count. Damage to the header hits the whole segment.
 fn first_of_log(segment: &[u8], hit: std::ops::Range<u64>) -> Option<Lsn> {
     let head = segment.get(..wal::SEGMENT_HEADER)?;
     let header = wal::SegmentHeader::decode(head).ok()?;
@@ -99,10 +99,10 @@ fn first_of_log(segment: &[u8], hit: std::ops::Range<u64>) -> Option<Lsn> {
     blocks.into_iter().find(is_live).map(wal::lsn_of)
 }
 
-/// Opens the damaged store and checks that it refuses or is right.
+/// Opens the damaged store and checks that it refuses the damage or returns correct rows.
 ///
 /// # Panics
-/// If it gives wrong rows, or an error that does not say what is wrong.
+/// If it returns wrong rows, or an error that does not name the damage.
 pub fn check(
     sim: &SimEnv,
     options: Options,
@@ -112,7 +112,7 @@ pub fn check(
     let mut model = model.lock().clone();
     let Damage { path, refused, log_from } = damage;
     if let Some(from) = log_from {
-        // A commit record that begins before them may go on in the damaged blocks.
+        // A commit record that begins before the damaged blocks may extend into them.
         model.doubt_above(from.0.saturating_sub(COMMIT_BYTES));
         model.tables.values_mut().for_each(|table| table.in_doubt = true);
         model.prepared.values_mut().for_each(|p| p.phase = Phase::Asked);

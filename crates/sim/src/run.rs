@@ -1,5 +1,5 @@
-//! One seed: a database that is opened, worked on, and then closed or crashed, several times over.
-//! Each time it is opened everything is verified.
+//! Runs one seed: a database that is opened, worked on, and then closed or crashed, several times.
+//! Each open verifies the whole database.
 
 use crate::events::Events;
 use crate::expected::{METRIC_EVENTS, crash_name, crashed_in};
@@ -21,20 +21,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a seed is to reach. The default is everything.
+/// What a seed has to do. The default includes everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Times the database is opened at least.
+    /// Least number of opens.
     pub opens: u64,
-    /// Operations of all sessions together at least: it is opened again until they are done.
+    /// Least number of operations of all sessions together: the database is opened again until they
+    /// are done.
     pub ops: u64,
-    /// Schema changes.
+    /// Whether there are schema changes.
     pub ddl: bool,
-    /// Two-phase commits.
+    /// Whether there are two-phase commits.
     pub xa: bool,
-    /// I/O errors and want of space.
+    /// Whether there are I/O errors and full disks.
     pub faults: bool,
-    /// Nothing but index builds among savepoints and rollbacks.
+    /// Whether there are only index builds among savepoints and rollbacks.
     pub builds: bool,
 }
 
@@ -51,26 +52,27 @@ impl Config {
     }
 }
 
-/// What a seed did.
+/// The results of a seed.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Why it failed, if it did.
+    /// The reason of its failure, if it failed.
     pub failure: Option<String>,
     /// Hash of the schedule: equal for equal runs.
     pub trace: u64,
-    /// I/O calls.
+    /// Number of I/O calls.
     pub calls: u64,
-    /// Operations that sessions began: statements, savepoints, schema changes; not begin and end.
+    /// Operations that sessions began: statements, savepoints and schema changes, but not the begin
+    /// and end of transactions.
     pub ops: u64,
-    /// Sessions between any two opens.
+    /// Sessions between two opens.
     pub sessions: u64,
-    /// Times the database was opened.
+    /// Number of opens.
     pub opens: u64,
-    /// Bytes of memory that the process had at most meanwhile, where it was measured.
+    /// The greatest memory of the process meanwhile, in bytes, if it was measured.
     pub resident: u64,
 }
 
-/// More lives than any seed needs.
+/// More opens than any seed needs.
 const OPENS_MAX: u64 = 200;
 
 /// How the time between two opens ends.
@@ -78,30 +80,30 @@ const OPENS_MAX: u64 = 200;
 enum End {
     Close,
     Crash,
-    /// The machine crashes at this change of the disk, if it comes to it.
+    /// The machine crashes at this change of the disk, if it gets there.
     CrashAt(u64),
-    /// The same at this change of a close.
+    /// The same, but at this change during a close.
     CrashInClose(u64),
 }
 
-/// One life in this many is lived a second time on a disk that damages files.
+/// One life in this many is repeated on a disk that damages files.
 const DAMAGED_ONE_IN: u64 = 24;
 
-/// What a disk does to files without saying so.
+/// Damage that a disk does to files without reporting it.
 #[derive(Clone, Copy, Debug)]
 struct Damaging {
     kind: FaultKind,
     path: &'static str,
-    /// The event if it is found.
+    /// The event to count if the engine detects the damage.
     found: &'static str,
-    /// At one of this many calls.
+    /// The damage happens at one of this many calls.
     within: u64,
 }
 
 impl Damaging {
-    /// Lost and misdirected writes only where the engine can know of what is not there: in files
-    /// written once. A page that was not written is an older page, which is right by all that is
-    /// stored of it (E7: there is no tag map).
+    /// Lost and misdirected writes are drawn only for files that are written once, where the engine
+    /// can detect a missing write. A page that was not written is an older version of the page, and
+    /// no stored data shows that (E7: there is no tag map).
     fn draw(rng: &mut Rng) -> Damaging {
         let (pages, runs) = ("pages/", "runs/");
         let (kind, path, found, within) = match rng.below(6) {
@@ -125,13 +127,13 @@ struct Run<'e> {
     events: &'e Arc<Events>,
     counter: u64,
     outcome: Outcome,
-    /// Kept until its machine has ended: the last handle closes it.
+    /// Kept until the machine has ended: the last handle closes the database.
     opened: Arc<Mutex<Option<Database>>>,
-    /// What the disk does to the files in this life.
+    /// The damage that the disk does to files in this life.
     damage: Option<Damaging>,
-    /// Faults of the last life that struck.
+    /// Number of injected faults that took effect in the last life.
     struck: u64,
-    /// The last life ended with its process alone.
+    /// The last life ended with a kill of the process, not with a crash of the machine.
     was_killed: bool,
 }
 
@@ -155,13 +157,13 @@ fn draw_shape(rng: &mut Rng, config: &Config) -> Shape {
         lazy_one_in: one_of(rng, &[0, 2, 5]),
         statements: one_of(rng, &[2, 5, 12]),
         deletes: one_of(rng, &[1, 4, 10]),
-        // Numbers and one or two other kinds.
+        // Tables of numbers and one or two other kinds.
         tables: 1 | 1 << rng.below(5) | 1 << rng.below(5),
         builds: false,
     }
 }
 
-/// Few rows, changed again and again, and short transactions that go back to savepoints.
+/// Few rows, changed many times, and short transactions that roll back to savepoints.
 fn draw_builds(rng: &mut Rng, config: &Config) -> Shape {
     let one_of = |rng: &mut Rng, from: &[u64]| from[rng.below(from.len() as u64) as usize];
     let sessions = 2 + rng.below(3) as usize;
@@ -233,7 +235,7 @@ impl Run<'_> {
             true => 4 << (10 + self.rng.below(5)),
             false => 64 << 10,
         };
-        // Builds of so few rows write several runs only where the arena is as small.
+        // Builds of so few rows write several runs only if the arena is as small.
         let keys = self.shape.keys;
         let build_bytes = self.config.builds.then(|| keys << (2 + 2 * self.rng.below(3)));
         let geometry = Geometry {
@@ -242,10 +244,10 @@ impl Run<'_> {
             pool_bytes: Some(64 * 4096),
             log_bytes: Some(1 << 20),
             undo_bytes: Some(64 << 10),
-            // Some lives lend memory between frames and run blocks.
+            // In some lives frames and run blocks share memory.
             cache_bytes: (self.rng.below(3) == 0).then_some(256 << 10),
             resident_bytes: Some(1 << 10),
-            // In some only a part of a long value is logged, or nothing.
+            // In some lives only a part of a long value is logged, or nothing.
             logged_value_bytes: self.rng.one_in(2).then(|| 4_000 * self.rng.below(3)),
             // In some lives checkpoints list at most one chain, or none.
             listed_chains: self.rng.one_in(2).then(|| self.rng.below(2) as usize),
@@ -253,8 +255,8 @@ impl Run<'_> {
         };
         let mut options = Options::new().env(sim.env()).geometry(geometry);
         options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));
-        // Sessions choose for each commit; this says how the log is written: past the system's page
-        // cache and zero-written before, or through it.
+        // Sessions choose the durability of each commit. This chooses how the log is written: past
+        // the system's page cache into files filled with zeros, or through the cache.
         let directly = self.rng.below(2) == 0;
         options.durability = if directly { Durability::Sync } else { Durability::Write };
         options
@@ -266,11 +268,13 @@ impl Run<'_> {
     }
 
     fn draw_end(&mut self) -> End {
-        // A seed that crashes soon again and again gets a life to work in.
+        // A seed whose lives crash early again and again gets a life without a crash, to make
+        // progress.
         if self.outcome.opens > 3 * self.config.opens {
             return End::Close;
         }
-        // Recovery from a kill is cut more often: it meets writes that are not synced yet.
+        // A crash interrupts recovery from a kill more often, since that recovery meets writes that
+        // are not synced yet.
         if self.was_killed && self.rng.one_in(2) {
             return End::CrashAt(1 + self.rng.below(120));
         }
@@ -283,7 +287,7 @@ impl Run<'_> {
         }
     }
 
-    /// Opens, verifies, works, and closes or crashes.
+    /// Opens, verifies, works, then closes or crashes.
     fn one_open(&mut self) -> Result<(), String> {
         let sim = self.sim();
         let end = self.draw_end();
@@ -305,7 +309,7 @@ impl Run<'_> {
         done.map(|_| ())
     }
 
-    /// After some lives: damage to a copy of the files, at rest or while one more life writes them.
+    /// After some lives, damages a copy of the files: at rest, or while one more life writes them.
     fn maybe_damaged(&mut self) -> Result<(), String> {
         if self.config.faults && self.rng.one_in(4) {
             self.rot().map_err(|why| format!("rot: {why}"))?;
@@ -316,8 +320,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A life on a disk that changes what it stores, which is then thrown away: the engine refuses
-    /// what it cannot read, or is right, in this life and the next.
+    /// Runs a life on a disk that changes what it stores; the disk is discarded afterwards. In this
+    /// life and the next the engine must refuse what it cannot read, or return correct rows.
     fn damaged_life(&mut self) -> Result<(), String> {
         let disk = self.disk.crash(CrashPolicy::Killed, 0);
         let (model, ops) = (self.model.lock().clone(), self.outcome.ops);
@@ -337,7 +341,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Damages a copy of the survivor's files and opens that.
+    /// Damages a copy of the surviving files and opens it.
     fn rot(&mut self) -> Result<(), String> {
         let copy = self.disk.crash(CrashPolicy::KeepAll, 0);
         match crate::rot::damage(&copy, &mut self.rng) {
@@ -346,7 +350,7 @@ impl Run<'_> {
         }
     }
 
-    /// Opens a damaged disk.
+    /// Opens a database on a damaged disk.
     fn reopen_damaged(
         &mut self,
         disk: &SimDisk,
@@ -363,7 +367,7 @@ impl Run<'_> {
         done
     }
 
-    /// Everything up to the end of the machine; true if the database was closed.
+    /// Runs a life up to the end of the machine; true if the database was closed.
     fn live(
         &mut self,
         sim: &SimEnv,
@@ -394,15 +398,15 @@ impl Run<'_> {
         Ok(closed)
     }
 
-    /// A process is killed twice as often as the machine crashes in any one way: what it leaves
-    /// unsynced takes another crash to be lost.
+    /// A kill of the process is twice as likely as a crash of the machine in any one way: what a
+    /// killed process leaves unsynced is lost only by another crash.
     fn draw_policy(&mut self) -> CrashPolicy {
         let policies = CrashPolicy::ALL;
         let drawn = self.rng.below(policies.len() as u64 + 1) as usize;
         policies.get(drawn).copied().unwrap_or(CrashPolicy::Killed)
     }
 
-    /// Ends the machine and keeps what survives.
+    /// Ends the machine and keeps the files that survive.
     fn survive(&mut self, sim: &SimEnv, closed: bool) {
         self.struck = sim.disk().faults_struck();
         sim.disk().clear_faults();
@@ -415,7 +419,7 @@ impl Run<'_> {
         let policy = self.draw_policy();
         self.was_killed = policy == CrashPolicy::Killed;
         self.events.hit(if closed { "closed and reopened" } else { crash_name(policy) });
-        // A failed sync loses what was written before it.
+        // A failed sync loses the writes before it.
         match self.struck == 0 {
             true if closed => self.model.lock().closed(),
             true if self.was_killed => self.model.lock().killed(),
@@ -467,7 +471,7 @@ impl Run<'_> {
                 }
                 Err(error) => panic!("open: {error}"),
             };
-            // However the log is written, commits are synced where a session does not say else.
+            // However the log is written, commits are synced unless a session chooses otherwise.
             db.set("durability", 1).expect("durability changes while open");
             *into.lock() = Some(db.clone());
             if relies {
@@ -500,7 +504,7 @@ impl Run<'_> {
         Ok(db.map(|db| self.world(sim, db)))
     }
 
-    /// What the sessions of this life share.
+    /// The state that the sessions of this life share.
     fn world(&self, sim: &SimEnv, db: Database) -> Arc<World> {
         let world = World {
             db,
@@ -516,7 +520,7 @@ impl Run<'_> {
             unsure: Mutex::default(),
             counter: AtomicU64::new(self.counter),
         };
-        // A dirty read sees what is prepared.
+        // A dirty read sees the rows of prepared transactions.
         for prepared in self.model.lock().prepared.values() {
             let mut unsure = world.unsure.lock();
             prepared.effects.keys().for_each(|(_, id)| unsure.touch(*id));
@@ -531,7 +535,7 @@ impl Run<'_> {
         }
         let rng = &mut self.rng;
         if let Some(damage) = self.damage {
-            // Soon enough to come at all.
+            // Early enough that the fault takes effect at all.
             let nth = When::Nth(1 + rng.below(damage.within));
             sim.disk().inject(Fault::on(damage.path, damage.kind, nth));
             return;
@@ -561,7 +565,8 @@ impl Run<'_> {
         world.faulty.store(true, Ordering::SeqCst);
     }
 
-    /// After space was short: it comes back, and work goes on without a restart.
+    /// After the disk was full: frees space, and checks that the sessions work again without a
+    /// restart.
     fn space_comes_back(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<(), String> {
         if !world.may_be_full.load(Ordering::SeqCst) || sim.is_crashed() {
             return Ok(());
@@ -599,7 +604,7 @@ impl Run<'_> {
         done
     }
 
-    /// Everything against the model, in the open database.
+    /// Compares everything with the model, in the open database.
     fn verify_live(&mut self, sim: &SimEnv, world: &Arc<World>) -> Result<(), String> {
         let world = world.clone();
         self.thread(sim, "verify", move || {
@@ -676,8 +681,8 @@ impl Run<'_> {
     }
 }
 
-/// A checkpoint lets the log go of what a killed process has written and this one has found, and
-/// the machine crashes before anything else is written.
+/// A checkpoint discards the log of what a killed process wrote and this process has found. The
+/// machine crashes before anything else is written.
 fn rely_on_found(db: &Database, on: &SimEnv, events: &Events) {
     match db.checkpoint() {
         Ok(()) => events.hit("checkpoint and crash after a kill"),
@@ -687,7 +692,7 @@ fn rely_on_found(db: &Database, on: &SimEnv, events: &Events) {
     on.disk().crash_now();
 }
 
-/// Makes the tables that are missing; each is in doubt until it is there.
+/// Creates the tables that are missing; each is in doubt until it exists.
 fn make_tables(db: &Database, shape: &Shape, model: &Mutex<Model>, sim: &SimEnv) {
     let set = |name: &str, table: Table| model.lock().tables.insert(name.to_string(), table);
     for name in shape.tables() {
@@ -712,8 +717,8 @@ fn drop_world(world: (Option<Arc<World>>, Option<Database>)) {
     let _ = catch_unwind(AssertUnwindSafe(|| catch_crash(|| drop(world))));
 }
 
-/// Takes the snapshot of a transaction that has none: it must not be older than what was committed
-/// before (A2).
+/// Takes the snapshot of a transaction that has none. The snapshot must not be older than the
+/// commits before it (A2).
 fn newest_snapshot(world: &World, txn: &mut Txn) -> Result<u64, Error> {
     let newest = world.model.lock().last();
     let at = txn.take_snapshot()?.0;
@@ -721,7 +726,7 @@ fn newest_snapshot(world: &World, txn: &mut Txn) -> Result<u64, Error> {
     Ok(at)
 }
 
-/// Holds a snapshot for a while, then reads everything at it.
+/// Holds a snapshot for a while, then reads everything as of it.
 pub(crate) fn audit(world: &World, wait: Duration) {
     let begun = world.db.begin(Isolation::RepeatableRead, Access::ReadOnly);
     let done = begun.and_then(|mut txn| {

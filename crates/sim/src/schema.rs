@@ -1,5 +1,5 @@
-//! Schema changes by a session: each names the table it works on, so that its outcome can be told
-//! after a crash in the midst of it.
+//! Schema changes by a session. Each marks its table in the model, so that the check after a crash
+//! knows which change was interrupted.
 
 use crate::model::{Table, describe};
 use crate::run::audit;
@@ -21,13 +21,13 @@ impl Drop for Building<'_> {
 }
 
 impl Session {
-    /// Runs one schema change on a table that no other session changes now.
+    /// Runs one schema change on a table that no other session is changing.
     pub fn change_schema(&mut self) -> Step {
         let world = self.world.clone();
         let names = world.shape.tables();
         let name = names[self.rng.below(names.len() as u64) as usize];
         let twin = twin_of(name);
-        // A table under its other name is found there.
+        // A renamed table has the other name of the pair.
         let name = if world.exists(&twin) { twin } else { name.to_string() };
         if !world.begin_change(&name) {
             return Ok(());
@@ -72,12 +72,12 @@ impl Session {
     }
 
     fn some_index_name(&mut self) -> &'static str {
-        // Long texts do not fit into an entry.
+        // Long texts exceed the size of an index entry.
         let n = INDEXES.len() - usize::from(self.world.shape.sizes.large_one_in > 0);
         INDEXES[self.rng.below(n as u64) as usize]
     }
 
-    /// Does something with a column that was added, if there is one.
+    /// Applies `f` to a column that was added, if there is one.
     fn with_column(
         &mut self,
         name: &str,
@@ -129,7 +129,7 @@ impl Session {
             table.is_busy = false;
             return outcome;
         }
-        // What failed before may lie in the log, and be there after a restart.
+        // The log may hold an earlier change that failed, and a restart may apply it.
         let in_doubt = table.was_in_doubt && done.is_err();
         *table = Table { in_doubt, ..describe(&world.db, name) };
         drop(model);

@@ -1,10 +1,9 @@
-//! The crash scripts: each does one kind of work on a small database, so that something can go
-//! wrong at every step of it: a crash (`tests/crashes.rs`), a call that fails
-//! (`tests/failing_calls.rs`).
+//! The crash scripts. Each does one kind of work on a small database, and a fault is injected at
+//! every step of it: a crash (`tests/crashes.rs`), or a call that fails (`tests/failing_calls.rs`).
 //!
-//! `bodies` says what they do, `add_index` what those do that build indexes beside sessions,
-//! `closing` what is closed on a slow device, `below_sync` what does not wait for syncs,
-//! `temporary` what nobody wants after a crash.
+//! `bodies` has the work of most scripts, `add_index` that of scripts which build indexes next to
+//! sessions, `closing` a close on a slow device, `below_sync` commits that do not wait for a sync,
+//! and `temporary` the temporary tables that a restart drops.
 
 mod add_index;
 mod below_sync;
@@ -29,49 +28,49 @@ use std::sync::Arc;
 /// Moments at which a process is killed.
 const KILLS: u64 = 48;
 
-/// What is run, and what it must reach: without that no crash strikes what it is named for.
+/// A script, and the counts that it must reach: without these its crashes do not test what its name
+/// says.
 pub struct Script {
-    /// Its name, by which it is chosen and replayed.
+    /// Its name, by which it is selected and replayed.
     pub name: &'static str,
-    /// One crash point in this many: as many seeds try every one of one schedule.
+    /// One crash point in this many is tried; with as many seeds, all points of one schedule are.
     pub stride: u64,
-    /// Of its database.
+    /// The geometry of its database.
     pub geometry: Geometry,
-    /// Rows at the beginning.
+    /// Number of rows at the beginning.
     pub rows: i64,
-    /// The length of their texts.
+    /// Length of the texts of those rows.
     pub text: usize,
-    /// What it does.
+    /// Its work.
     pub body: Body,
-    /// Counters at the end of each run without a crash, at least.
+    /// Metrics with the least values that each run without a crash must reach.
     pub reaches: &'static [(Metric, u64)],
-    /// What crashes struck, or what they left.
+    /// Counts the states at crashes, or after them.
     pub seen: Arc<Seen>,
-    /// Sessions and builds go on side by side: each seed has a schedule of its own, of which it
-    /// tries one crash point in `stride`.
+    /// Sessions and builds run concurrently. Each seed has a schedule of its own, of which it tries
+    /// one crash point in `stride`.
     pub is_scheduled: bool,
 }
 
-/// What a script does.
+/// The work of a script.
 pub type Body = Box<dyn Fn(&SimEnv, &mut Actor<'_>) -> Result<()> + Send + Sync>;
 
-/// Work before a crash, of a session and of one that stays open, beside so many rows.
+/// Work before a crash: by a session, by another one that stays open, with the number of rows.
 type Cut = fn(&SimEnv, &mut Actor<'_>, &mut Actor<'_>, i64) -> Result<()>;
 
 /// What ends the life before a script.
 #[derive(Clone, Copy)]
 enum Before {
     Close,
-    /// Work, and a crash that keeps all of it.
+    /// Work, then a crash that keeps all of it.
     Crash(Cut),
-    /// The same, with a close that leaves pages.
+    /// Work, then a close that leaves dirty pages.
     SlowClose,
-    /// Work in which the process is killed at this change; what it has not synced is
-    /// unsynced still.
+    /// Work during which the process is killed at this change; its unsynced writes stay unsynced.
     Kill(Cut, u64),
 }
 
-/// A disk and its model after such a life, and how many changes it has made.
+/// The disk and the model after such a life, and the number of changes of the disk.
 fn base(rows: i64, text: usize, geometry: Geometry, before: Before) -> (SimDisk, Model, u64) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let model = Mutex::new(Model::default());
@@ -112,7 +111,7 @@ fn base(rows: i64, text: usize, geometry: Geometry, before: Before) -> (SimDisk,
     (disk, model, made)
 }
 
-/// The disks that a script begins with, one for each seed in turn.
+/// The disks that a script begins with; each seed takes the next one.
 pub fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
     let &Script { name, geometry, rows, text, .. } = script;
     let based = |before| {
@@ -128,12 +127,12 @@ pub fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
         "left by a close" => Before::SlowClose,
         "killed" => {
             let (.., changes) = base(rows, text, geometry, Before::Kill(bodies::rewrite, u64::MAX));
-            // Half of them at the end, each change of a checkpoint.
+            // Half of the moments lie at the end, where they hit each change of a checkpoint.
             let (half, last) = (KILLS / 2, changes - KILLS / 2);
             let moments = (1..=half).map(|n| last * n / half).chain(last + 1..=changes);
             let mut starts: Vec<_> =
                 moments.map(|change| based(Before::Kill(bodies::rewrite, change))).collect();
-            // Else the next process finds what any crash leaves.
+            // Without unsynced writes the next process finds the same as after any crash.
             let left = |of: &SimDisk, path| of.unsynced_of_killed(path) > 0;
             starts.retain(|(of, _)| left(of, "pages/") || left(of, "evenkeel.super"));
             let all = starts.len();
@@ -141,7 +140,7 @@ pub fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
                 starts.into_iter().partition(|(of, _)| left(of, "evenkeel.super"));
             let few = supers.len().min(others.len());
             assert!(few > 0 && all > 3, "{all} of {KILLS} kills, {} in a superblock", supers.len());
-            // By turns, so that few seeds begin with some of either.
+            // The two kinds alternate, so that a few seeds begin with some of each.
             let (mut supers, mut others) = (supers.into_iter(), others.into_iter());
             let turns = (0..all).flat_map(|_| [supers.next(), others.next()]);
             return turns.flatten().collect();
@@ -152,8 +151,8 @@ pub fn starts(script: &Script) -> Vec<(SimDisk, Model)> {
     vec![(if script.is_scheduled { cold(disk) } else { disk }, model)]
 }
 
-/// The disk without the list of hot pages: those of the table are read when they are needed, and
-/// others go on meanwhile.
+/// The disk without the list of hot pages. The table's pages are then read on demand, and other
+/// threads run meanwhile.
 fn cold(disk: SimDisk) -> SimDisk {
     let sim = SimEnv::on(disk, SimOptions::quiet(1));
     sim.env().remove("evenkeel.warm").expect("removed");
@@ -162,7 +161,7 @@ fn cold(disk: SimDisk) -> SimDisk {
     sim.disk().clone()
 }
 
-/// The script has done what it is for.
+/// Checks that the script has reached the metrics that it must.
 pub fn check_reached(script: &Script, db: &Database) {
     let stats = db.stats();
     for (metric, least) in script.reaches {
@@ -171,7 +170,7 @@ pub fn check_reached(script: &Script, db: &Database) {
     }
 }
 
-/// Opens what has survived a crash, verifies it in full and closes it.
+/// Opens the files that survived a crash, verifies them in full and closes them.
 pub fn check(
     sim: &SimEnv,
     script: &Script,
@@ -186,7 +185,7 @@ pub fn check(
     check_next_number(db, model).map_err(|e| e.to_string())
 }
 
-/// Verifies an open database in full, of the first life after a script.
+/// Verifies an open database in full, in the first life after a script.
 pub fn verify(
     sim: &SimEnv,
     script: &Script,
@@ -203,14 +202,14 @@ pub fn verify(
     if script.name.starts_with("add index") {
         add_index::check(sim, db, script.name, which)?;
     }
-    // What a killed process has left is looked at once more.
+    // The files that a killed process left are checked once more.
     if script.name == "below sync" && which.is_none_or(|w| w.policy != CrashPolicy::Killed) {
         below_sync::check(&script.seen, db, &loose, model)?;
     }
     Ok(())
 }
 
-/// A new row of a table that is numbered gets a number above all that survived.
+/// Checks that a new row of a numbered table gets a number above all that survived.
 pub fn check_next_number(db: Database, model: Model) -> Result<()> {
     if db.definition(NUMBERED).is_err() {
         return Ok(());
@@ -221,7 +220,8 @@ pub fn check_next_number(db: Database, model: Model) -> Result<()> {
     actor.rollback()
 }
 
-/// When what nobody needs is freed, all that is needed is there, and nothing else.
+/// Lets the engine free what nothing references, then checks that the rest is complete and nothing
+/// else is left.
 fn check_freed(sim: &SimEnv, db: &Database, model: &mut Model) -> std::result::Result<(), String> {
     rest(sim, 1_100);
     check_recovered(db, model).map_err(|t| format!("{t:?}"))?;
@@ -251,8 +251,8 @@ fn script(
     }
 }
 
-/// One that builds indexes beside sessions. A value of a long text is read for each row, so that
-/// others get their turns while the table is read.
+/// A script that builds indexes next to sessions. The build reads a long text of each row from its
+/// pages, so other threads run while it scans the table.
 fn builds(
     name: &'static str,
     stride: u64,
@@ -272,7 +272,7 @@ fn builds(
     }
 }
 
-/// A close that leaves pages.
+/// A script whose close leaves dirty pages.
 fn close() -> Script {
     let seen = Arc::new(Seen::of(closing::FILES));
     let of = seen.clone();
@@ -281,19 +281,19 @@ fn close() -> Script {
     Script { seen, text, ..script("close", 6, closing::GEOMETRY, closing::ROWS, run, &[]) }
 }
 
-/// One more, for failing calls alone: the page space grows all the time, so that leaves are split
-/// and values written where there may be no page for them.
+/// One more script, for failing calls only. The page space grows all the time, so leaves are split
+/// and long values written when there may be no page for them.
 pub fn growing() -> Script {
     let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
     script("growing", 1, undo, 40, bodies::growing, &[(Metric::Splits, 20)])
 }
 
-/// All of them.
+/// All scripts.
 pub fn scripts() -> Vec<Script> {
     use Metric::*;
     use bodies::*;
     let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
-    // Sorted in more runs than are merged at once.
+    // Sorted in more runs than one merge takes.
     let built = Geometry { build_bytes: Some(256), ..SMALL };
     let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
     let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };

@@ -1,4 +1,4 @@
-//! Many seeds on as many threads as the machine has cores, for tests.
+//! Runs many seeds for tests, on as many threads as the machine has cores.
 
 use crate::memory::Memory;
 use crate::run::Config;
@@ -8,12 +8,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-/// A number from the environment.
+/// A number from an environment variable.
 pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// Runs seeds on every core; outcomes by seed.
+/// Runs seeds on every core; returns their outcomes by seed.
 pub fn run_all(
     first: u64,
     count: u64,
@@ -24,7 +24,7 @@ pub fn run_all(
     run_on(threads, (first, count), config, events)
 }
 
-/// The same on so many threads.
+/// The same on this many threads.
 pub fn run_on(
     threads: usize,
     (first, count): (u64, u64),
@@ -67,8 +67,8 @@ pub fn run_on(
     outcomes
 }
 
-/// A panic that the seed did not catch itself (a simulation that hangs ends so) is its failure, so
-/// that it is told with the seed's number and the other seeds go on.
+/// Runs a seed and turns its panic into a failure, so that the failure is reported with the seed's
+/// number and the other seeds continue. (A simulation that hangs also ends with a panic.)
 fn caught(seed: impl FnOnce() -> Outcome) -> Outcome {
     std::panic::catch_unwind(AssertUnwindSafe(seed)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);

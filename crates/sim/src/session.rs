@@ -1,6 +1,6 @@
-//! A session: a simulated thread that runs random transactions and compares everything it is told
-//! with the model. Statements that change rows are in `change`, those that read in `look`, schema
-//! changes in `schema`.
+//! A session: a simulated thread that runs random transactions and compares every result with the
+//! model. `change` has the statements that change rows, `look` those that read, `schema` the schema
+//! changes.
 
 use crate::model::{Own, Phase};
 use crate::world::{Verdict, World};
@@ -8,20 +8,20 @@ use evenkeel::{Access, Durability, Error, Isolation, TableDef, Txn};
 use evenkeel_io::Rng;
 use std::sync::Arc;
 
-/// An open transaction and what the model knows of it.
+/// An open transaction and its state in the model.
 pub struct Open {
-    /// The engine's side.
+    /// The engine's transaction.
     pub txn: Txn,
-    /// What it has done.
+    /// Its changes.
     pub own: Own,
-    /// Its level.
+    /// Its isolation level.
     pub level: Isolation,
     /// Its snapshot, once it has one.
     pub at: Option<u64>,
     savepoints: Vec<(String, usize)>,
-    /// Rows it has tried to change.
+    /// Rows that it has tried to change.
     touched: Vec<i64>,
-    /// Names it in a trace.
+    /// Identifies the transaction in a trace.
     pub number: u64,
 }
 
@@ -29,15 +29,15 @@ pub struct Open {
 pub struct Session {
     /// Shared with the others.
     pub world: Arc<World>,
-    /// Its own random numbers.
+    /// Its own random number generator.
     pub rng: Rng,
     open: Option<Open>,
 }
 
-/// Outcome of a step: go on, or the machine has crashed.
+/// Outcome of a step: continue, or the machine has crashed.
 pub type Step = Result<(), Crashed>;
 
-/// The machine has crashed, the session is over.
+/// The machine has crashed: the session is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Crashed;
 
@@ -47,7 +47,7 @@ impl Session {
         Session { world, rng: Rng::new(seed), open: None }
     }
 
-    /// Runs all its operations.
+    /// Runs all operations of the session.
     pub fn run(mut self) {
         for _ in 0..self.world.shape.ops {
             if self.world.sim.is_crashed() || self.step().is_err() {
@@ -87,7 +87,7 @@ impl Session {
         }
     }
 
-    /// What the owner of a database asks for while it is open.
+    /// Runs one of the administrative calls that the owner of an open database may make.
     fn checkpoint(&mut self) -> Step {
         if self.rng.one_in(2) {
             let size = 1 << (20 + self.rng.below(4));
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    /// Takes the snapshot of a transaction that has one, before a plain read.
+    /// Takes the snapshot of a transaction whose level has one, before a plain read.
     pub fn snapshot(&mut self) -> Result<Option<u64>, Error> {
         let newest = self.world.model.lock().last();
         let open = self.open();
@@ -175,7 +175,7 @@ impl Session {
         Ok(Some(at))
     }
 
-    /// The definition of a table of the model that exists now, by chance.
+    /// The definition of a table that exists now, drawn from the model.
     pub fn some_table(&mut self) -> Option<(String, Arc<TableDef>)> {
         let names: Vec<String> = {
             let model = self.world.model.lock();
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// What a commit or a prepare waits for.
+    /// Draws the durability of a commit or a prepare.
     fn durability(&mut self) -> Durability {
         let lazy = self.rng.one_in(self.world.shape.lazy_one_in);
         let lazy_mode = if self.rng.one_in(2) { Durability::Lazy } else { Durability::Write };

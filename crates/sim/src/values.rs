@@ -1,7 +1,6 @@
-//! Values of the simulated tables, and how they go to the engine and come back. Every table has
-//! its key columns, then a, b, u, a heap also n, a number that the engine gives, and then columns
-//! that are added, renamed and dropped. A row of the model holds the values behind the key by
-//! column id.
+//! Values of the simulated tables, and their conversion to and from the engine. Every table has its
+//! key columns, then a, b, u. A heap also has n, a number that the engine assigns. Further columns
+//! are added, renamed and dropped. A row of the model holds the values behind the key by column id.
 
 use crate::kind::Kind;
 use evenkeel::{ColumnSpec, ColumnType, IndexSpec, TableDef, TableSpec, Value, ValueRef};
@@ -17,26 +16,26 @@ pub enum V {
     Int(i64),
     /// A text.
     Text(String),
-    /// Not there: of a column that was dropped, or that the reader did not know.
+    /// No value: the column was dropped, or the reader's definition does not have it.
     Gone,
 }
 
-/// Values behind the key, by column id less the number of key columns.
+/// Values behind the key, by column id minus the number of key columns.
 pub type Row = Vec<V>;
 
-/// Values behind the key that every table has.
+/// Number of values behind the key that every table has.
 pub const BASE: usize = 3;
-/// Place of u among them.
+/// Position of u among them.
 pub const U: usize = 2;
-/// Place of b among them.
+/// Position of b among them.
 pub const B: usize = 1;
-/// Place of n, in tables that are numbered.
+/// Position of n, in numbered tables.
 pub const N: usize = BASE;
 /// Name of the unique index.
 pub const UNIQUE: &str = "uq_u";
 
 impl V {
-    /// For the engine.
+    /// Converts a value for the engine.
     pub fn value(&self) -> ValueRef<'_> {
         match self {
             V::Null | V::Gone => ValueRef::Null,
@@ -45,7 +44,7 @@ impl V {
         }
     }
 
-    /// From the engine.
+    /// Converts a value from the engine.
     pub fn from_engine(value: ValueRef<'_>) -> V {
         match value {
             ValueRef::Null => V::Null,
@@ -71,7 +70,7 @@ pub fn table_spec(table: &str) -> TableSpec {
     spec.index(index_spec("by_a")).index(index_spec(UNIQUE))
 }
 
-/// Every index there may be; the last one only where texts are short.
+/// Every index that a table may have; the last one only if texts are short.
 pub const INDEXES: &[&str] = &["by_a", "by_ba", UNIQUE, "by_u", "by_b"];
 
 /// The definition of an index by its name.
@@ -91,14 +90,14 @@ pub fn added_column(number: u64, default: i64) -> ColumnSpec {
     column.default_value(Value::Int(default))
 }
 
-/// Places of the live columns: `Err` of a key column, `Ok` of a value.
+/// Positions of the live columns: `Err` for a key column, `Ok` for a value.
 pub fn live(def: &TableDef) -> Vec<Result<usize, usize>> {
     let keys = Kind::of(&def.name).key_columns();
     let place = |id: u16| usize::from(id).checked_sub(keys).ok_or(usize::from(id));
     def.live_columns().iter().map(|c| place(c.id)).collect()
 }
 
-/// A whole row for the engine.
+/// A whole row, for the engine.
 pub fn whole<'v>(def: &TableDef, key: &'v [V], row: &'v [V]) -> Vec<ValueRef<'v>> {
     let value = |place: Result<usize, usize>| match place {
         Ok(at) => row.get(at).map_or(ValueRef::Null, V::value),
@@ -107,7 +106,7 @@ pub fn whole<'v>(def: &TableDef, key: &'v [V], row: &'v [V]) -> Vec<ValueRef<'v>
     live(def).into_iter().map(value).collect()
 }
 
-/// What a column that was added after a row was written has in it.
+/// The value that a row has in a column that was added after the row was written.
 fn default_of(def: &TableDef, at: usize) -> V {
     let id = Kind::of(&def.name).key_columns() + at;
     let column = def.columns.iter().find(|c| usize::from(c.id) == id);
@@ -118,12 +117,12 @@ fn default_of(def: &TableDef, at: usize) -> V {
     }
 }
 
-/// The value at a place of a row.
+/// The value at a position of a row.
 pub fn value_at(row: &Row, def: &TableDef, at: usize) -> V {
     row.get(at).cloned().unwrap_or_else(|| default_of(def, at))
 }
 
-/// True if a row read is the row expected. Columns that one of them does not know do not count.
+/// True if the row read equals the row expected. Columns that only one of them has are ignored.
 pub fn same(read: Option<&Row>, want: Option<&Row>, def: &TableDef) -> bool {
     let (read, want) = match (read, want) {
         (None, None) => return true,
@@ -136,7 +135,7 @@ pub fn same(read: Option<&Row>, want: Option<&Row>, def: &TableDef) -> bool {
     })
 }
 
-/// One part of an index: where its value is, and whether it is descending.
+/// One part of an index: the position of its value, and whether it is descending.
 pub type Part = (Result<usize, usize>, bool);
 
 /// The parts of an index.
@@ -157,7 +156,7 @@ pub fn entry_of(def: &TableDef, parts: &[Part], id: i64, row: &Row) -> (Vec<V>, 
     (parts.iter().map(value).collect(), id)
 }
 
-/// Orders entries as the index does; of tables without a clustered key only by the columns.
+/// Orders entries as the index does; without a clustered key only by the columns.
 pub fn compare(kind: Kind, parts: &[Part], a: &(Vec<V>, i64), b: &(Vec<V>, i64)) -> Ordering {
     let one = |(i, part): (usize, &Part)| {
         let order = a.0[i].cmp(&b.0[i]);
@@ -170,18 +169,18 @@ pub fn compare(kind: Kind, parts: &[Part], a: &(Vec<V>, i64), b: &(Vec<V>, i64))
     })
 }
 
-/// How large values are drawn.
+/// Parameters for drawing values.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Length of most texts.
     pub text: u64,
-    /// One text in this many is large (overflow pages); 0: none.
+    /// One text in this many is so long that it takes overflow pages; 0: none.
     pub large_one_in: u64,
     /// Range of the unique column.
     pub unique: u64,
 }
 
-/// A random row for the live columns; what the engine numbers is left to it.
+/// A random row for the live columns, without the values that the engine assigns.
 pub fn random_row(rng: &mut Rng, def: &TableDef, sizes: Sizes) -> Row {
     let mut row = Row::new();
     let numbered = Kind::of(&def.name).is_numbered();
@@ -195,7 +194,7 @@ pub fn random_row(rng: &mut Rng, def: &TableDef, sizes: Sizes) -> Row {
     row
 }
 
-/// A random value for the column at this place behind the key.
+/// A random value for the column at this position behind the key.
 pub fn random_value(rng: &mut Rng, at: usize, sizes: Sizes) -> V {
     match at {
         0 if rng.one_in(8) => V::Null,

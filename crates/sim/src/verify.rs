@@ -1,5 +1,5 @@
-//! Full verification: tables and indexes against the model, both ways, at a snapshot; and which of
-//! the commits whose fate a crash left open are there.
+//! Full verification: compares tables and indexes with the model, in both directions, at a
+//! snapshot. After a crash it also determines which of the commits in doubt have survived.
 
 use crate::kind::Kind;
 use crate::model::{Key, Model, describe};
@@ -9,7 +9,7 @@ use evenkeel::{Access, Code, Database, Direction, Error, Isolation, Range, Table
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a verification ended: an error of the engine, or a difference.
+/// Why a verification failed: an error of the engine, or a difference.
 #[derive(Debug)]
 pub enum Trouble {
     /// The engine returned an error.
@@ -24,10 +24,10 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Checks one table and its indexes in a transaction whose snapshot is `at`.
+/// Checks one table and its indexes in a transaction whose snapshot is at `at`.
 ///
 /// # Errors
-/// A difference, or what the engine returned.
+/// A difference, or the engine's error.
 pub fn check_table(
     txn: &mut Txn,
     def: &TableDef,
@@ -68,7 +68,7 @@ fn check_index(
         let how = How { index, parts: &parts, range: Range::ALL, direction, keys_only };
         let read = match read_index(txn, def, how, &mut || {}) {
             Err(error) if error.code() == Code::IndexTooNew => return Ok(()),
-            // A schema change goes on.
+            // A schema change is in progress.
             Err(error) if error.code() == Code::IndexMissing && !strict => return Ok(()),
             other => other?,
         };
@@ -80,10 +80,10 @@ fn check_index(
     Ok(())
 }
 
-/// Checks every table of the model at a fixed timestamp in a transaction with that snapshot.
+/// Checks every table of the model as of a timestamp, in a transaction with that snapshot.
 ///
 /// # Errors
-/// As `check_table`.
+/// As those of `check_table`.
 pub fn check_at(
     txn: &mut Txn,
     db: &Database,
@@ -92,7 +92,7 @@ pub fn check_at(
     strict: bool,
 ) -> Result<(), Trouble> {
     for name in modelled(db) {
-        // The table is in use from here on, so that its tree and indexes stay.
+        // From here on the transaction uses the table, so its tree and indexes stay.
         let entered = txn.table(&name).and_then(|mut t| t.first());
         match entered {
             Err(error) if !strict && is_of_schema(&error) => continue,
@@ -109,17 +109,17 @@ fn is_of_schema(error: &Error) -> bool {
     matches!(error.code(), Code::TableMissing | Code::TableBusy | Code::TableTooNew)
 }
 
-/// The tables that the model describes: all but those whose names a server keeps for itself, as
-/// temporary tables.
+/// The tables that the model describes: all but temporary tables, whose names a server keeps for
+/// itself.
 pub fn modelled(db: &Database) -> Vec<String> {
     db.tables().into_iter().filter(|name| !name.starts_with('#')).collect()
 }
 
-/// After an open: finds out which unsure commits survived, cuts the model to them, and checks
-/// everything. Returns how many commits the crash lost.
+/// After an open: determines which commits in doubt have survived, cuts the model to them, and
+/// checks everything. Returns the number of commits that the crash lost.
 ///
 /// # Errors
-/// A difference to every state that would be right, or what the engine returned.
+/// A difference from every state that would be correct, or the engine's error.
 pub fn check_recovered(db: &Database, model: &mut Model) -> Result<u64, Trouble> {
     check_schema(db, model)?;
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
@@ -176,7 +176,7 @@ fn check_schema(db: &Database, model: &mut Model) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// No two rows of a table with a unique index have one key.
+/// Checks that no two rows of a table with a unique index have the same key.
 fn check_unique(model: &Model, db: &Database) -> Result<(), Trouble> {
     for name in modelled(db) {
         let def = db.definition(&name)?;
@@ -196,8 +196,8 @@ fn check_unique(model: &Model, db: &Database) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// No two rows have one number. The next ones must be above all of them, and above those of rows in
-/// prepared transactions.
+/// Checks that no two rows have the same number. The next numbers must exceed those of all rows,
+/// also of rows in prepared transactions.
 fn check_numbers(read: &[(Arc<TableDef>, InOrder)], model: &mut Model) -> Result<(), Trouble> {
     model.given.clear();
     let number = |row: &Row| match row.get(N) {

@@ -1,5 +1,5 @@
-//! What the sessions of one run share: the database, the model, counted events, and which errors
-//! are to be expected. The model is locked only between calls of the engine.
+//! The state that the sessions of one run share: the database, the model, event counts, and the
+//! errors that are expected. The model is locked only between calls of the engine.
 
 use crate::events::Events;
 use crate::kind::NAMES;
@@ -13,19 +13,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Enough for a flush.
+/// Long enough for a flush.
 const IDLE: Duration = Duration::from_millis(20);
 
-/// What the workload of a seed is like. Drawn from the seed, so that many seeds try many kinds.
+/// Parameters of a seed's workload. They are drawn from the seed, so that many seeds cover many
+/// kinds of workloads.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: usize,
     /// Operations of each session between two opens.
     pub ops: u64,
-    /// Row numbers lie below this.
+    /// Row numbers are below this.
     pub keys: u64,
-    /// How values are drawn.
+    /// Parameters for drawing values.
     pub sizes: Sizes,
     /// One step in this many is a schema change (0: none).
     pub ddl_one_in: u64,
@@ -33,14 +34,14 @@ pub struct Shape {
     pub xa_one_in: u64,
     /// One commit in this many does not wait for the sync (0: none).
     pub lazy_one_in: u64,
-    /// Transactions have about this many statements.
+    /// About the number of statements of a transaction.
     pub statements: u64,
-    /// Weight of deletes.
+    /// Weight of deletes among statements.
     pub deletes: u64,
     /// Only builds, savepoints and rollbacks: one table, many partial rollbacks, no reads in
-    /// transactions, everything compared after each build.
+    /// transactions, and a comparison of everything after each build.
     pub builds: bool,
-    /// Which kinds of tables there are, by bit.
+    /// The kinds of tables, as bits.
     pub tables: u8,
 }
 
@@ -52,17 +53,18 @@ impl Shape {
     }
 }
 
-/// Rows that a transaction has changed, or tried to, without having committed: what a READ
-/// UNCOMMITTED transaction sees of them is not known. By number, whatever the table.
+/// Rows that a transaction has changed or tried to change without having committed. A READ
+/// UNCOMMITTED transaction may see any value in them. Rows are identified by number, in all tables
+/// together.
 #[derive(Debug, Default)]
 pub struct Unsure {
-    /// Open changes, and the moment of the last change or commit.
+    /// By row, the number of open changes, and the moment of the last change or commit.
     rows: BTreeMap<i64, (u64, u64)>,
     moment: u64,
 }
 
 impl Unsure {
-    /// A moment to compare with.
+    /// The present moment, for later comparison.
     pub fn now(&self) -> u64 {
         self.moment
     }
@@ -74,60 +76,60 @@ impl Unsure {
         *row = (row.0 + 1, self.moment);
     }
 
-    /// Its transaction has committed.
+    /// The transaction that changed this row has committed.
     pub fn commit(&mut self, id: i64) {
         self.moment += 1;
         let row = self.rows.entry(id).or_default();
         *row = (row.0.saturating_sub(1), self.moment);
     }
 
-    /// True if a read that began at this moment may have seen anything in the row.
+    /// True if a read that began at this moment may have seen any value in the row.
     pub fn since(&self, id: i64, moment: u64) -> bool {
         self.rows.get(&id).is_some_and(|row| row.0 > 0 || row.1 > moment)
     }
 }
 
-/// Shared by the sessions of a run.
+/// The state that the sessions of a run share.
 pub struct World {
-    /// The database; taken out when it is closed.
+    /// The database; closing it takes it out.
     pub db: Database,
     /// The model.
     pub model: Arc<Mutex<Model>>,
-    /// Counts.
+    /// Event counts.
     pub events: Arc<Events>,
     /// The simulation.
     pub sim: SimEnv,
-    /// The workload.
+    /// The parameters of the workload.
     pub shape: Shape,
-    /// I/O errors are being injected: writes may stop.
+    /// I/O errors are being injected: the engine may stop writing.
     pub faulty: AtomicBool,
-    /// The error that is injected is a failed sync.
+    /// The injected error is a failed sync.
     pub syncs_fail: AtomicBool,
-    /// Space is short at times.
+    /// The disk is full at times.
     pub may_be_full: AtomicBool,
-    /// The disk damages files in this life: the event if that is found.
+    /// The event to count when the engine detects the damage that the disk does in this life.
     pub damage: Option<&'static str>,
-    /// Names savepoints, XIDs and columns.
+    /// Counter for the names of savepoints, XIDs and columns.
     pub counter: AtomicU64,
-    /// Operations begun.
+    /// Number of operations begun.
     pub ops: AtomicU64,
-    /// Rows with changes that are not committed.
+    /// Rows with uncommitted changes.
     pub unsure: Mutex<Unsure>,
 }
 
-/// What an error means for the session that got it.
+/// The meaning of an error for the session that got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The machine has crashed.
     Crashed,
-    /// The statement failed, the transaction goes on.
+    /// The statement failed; the transaction continues.
     Statement,
-    /// The transaction is gone.
+    /// The transaction has ended.
     Ended,
 }
 
 impl World {
-    /// Prints what happens if `EVENKEEL_SIM_TRACE` is set.
+    /// Prints the text if `EVENKEEL_SIM_TRACE` is set.
     pub fn trace(&self, what: impl FnOnce() -> String) {
         static ON: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
         if *ON.get_or_init(|| std::env::var_os("EVENKEEL_SIM_TRACE").is_some()) {
@@ -140,7 +142,7 @@ impl World {
         self.model.lock().tables.get(name).is_some_and(|t| t.tree != 0)
     }
 
-    /// Notes that a schema change of this table begins; false if another one goes on.
+    /// Records that a schema change of this table begins; false if another one is in progress.
     pub fn begin_change(&self, name: &str) -> bool {
         let mut model = self.model.lock();
         let table = model.tables.entry(name.to_string()).or_default();
@@ -152,7 +154,7 @@ impl World {
         true
     }
 
-    /// Nothing came of it.
+    /// The schema change had no effect.
     pub fn end_change(&self, name: &str) {
         let found = describe(&self.db, name);
         let mut model = self.model.lock();
@@ -161,13 +163,13 @@ impl World {
         *table = Table { in_doubt, ..found };
     }
 
-    /// Counts an operation: a statement that reads or changes, a savepoint, a schema change; not
-    /// the begin and the end of a transaction.
+    /// Counts an operation: a statement that reads or changes, a savepoint, or a schema change; not
+    /// the begin and end of a transaction.
     pub fn op(&self) {
         self.ops.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client that does nothing for a while, in the middle of an index scan.
+    /// A client that does nothing for a while in the middle of an index scan.
     pub fn idle(&self) {
         let never = Arc::new(Event::new());
         let seen = never.now();
@@ -175,12 +177,12 @@ impl World {
         self.events.hit("index scan stopped in its middle");
     }
 
-    /// A number not used before in this run.
+    /// A number that this run has not used before.
     pub fn next(&self) -> u64 {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// True if the error says that files are damaged, and they are; counts it.
+    /// True if the error reports damaged files and the disk has damaged them; counts the event.
     pub fn is_damage(&self, error: &Error) -> bool {
         let struck = self.sim.disk().faults_struck() > 0;
         let Some(found) = self.damage.filter(|_| struck && error.kind() == Kind::Corrupt) else {
@@ -190,10 +192,10 @@ impl World {
         true
     }
 
-    /// Judges an error that an operation may get from others' doing.
+    /// Judges an error that other sessions or injected faults may cause.
     ///
     /// # Panics
-    /// If nothing explains it.
+    /// If nothing explains the error.
     pub fn judge(&self, what: &str, error: &Error) -> Verdict {
         if self.sim.is_crashed() {
             return Verdict::Crashed;
@@ -235,8 +237,8 @@ impl World {
                 });
                 Verdict::Ended
             }
-            // Its undo failed, as a device that fails may have it: none of the events that must
-            // happen, since want of space is no reason any more.
+            // The undo failed, as it may on a device that fails. No event is counted: a full disk
+            // alone no longer causes this.
             _ if matches!(code, "TransactionEnded" | "TxnEnded") => Verdict::Ended,
             _ if self.shape.ddl_one_in > 0
                 && matches!(

@@ -1,9 +1,9 @@
-//! Index entries that a scan has read ahead, one behind the other in one buffer: the cursor that
-//! gave them is parked meanwhile. The buffers are kept from filling to filling.
+//! Index entries that a scan has read ahead, stored back to back in one buffer. The cursor that
+//! returned them is idle meanwhile. The buffers are reused for each batch.
 
 use evenkeel_runs::EntryRef;
 
-/// Where an entry lies: key, clustered key, stored bytes.
+/// Where an entry is stored: key, clustered key, stored bytes.
 struct Place {
     key_at: usize,
     pk_at: usize,

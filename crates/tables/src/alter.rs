@@ -1,10 +1,10 @@
-//! Changes of a table's columns and indexes, several at once, without rewriting rows; of several
-//! tables too.
+//! Changes of columns and indexes, several at once, of one table or of several, without rewriting
+//! rows.
 //!
-//! A change is applied to a copy of the definition, made durable in one transaction on the catalog
-//! and published then: after a crash all of it is in force or nothing, in all tables. Adding
-//! indexes to rows that are there is in `build`: it may give them a provisional name, which a
-//! change replaces.
+//! A change is applied to a copy of the definition, made durable in one transaction on the catalog,
+//! and then published. So after a crash the whole change is in force in all tables, or nothing of
+//! it. `build` adds indexes to a table with rows; it may give them a provisional name, which a
+//! later change replaces.
 
 use crate::catalog::MARK;
 use crate::load::Closed;
@@ -18,7 +18,7 @@ use evenkeel_format::catalog::{PartEntry, entry_kind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What is to change, in the order of its fields.
+/// What changes, in the order of its fields.
 #[derive(Clone, Debug, Default)]
 pub struct TableChange {
     /// Indexes to drop.
@@ -29,23 +29,23 @@ pub struct TableChange {
     pub drop_columns: Vec<String>,
     /// Columns to rename: (from, to), by the names before this change.
     pub rename_columns: Vec<(String, String)>,
-    /// Columns of bytes or text, by the names after, whose greatest length grows.
+    /// Columns of bytes or text whose greatest length grows, by their new names.
     pub widen_columns: Vec<(String, u32)>,
-    /// Columns to add at the end; rows that are there show their defaults.
+    /// Columns to add at the end; existing rows show their defaults.
     pub add_columns: Vec<ColumnSpec>,
     /// A number of the caller's, kept with the table (`Database::table_info`) until another change
-    /// brings one or it is forgotten (`Database::forget_mark`); 0 for none. It tells him after a
-    /// crash if this change was made.
+    /// sets one or it is forgotten (`Database::forget_mark`); 0 for none. After a crash it tells
+    /// the caller whether this change was made.
     pub mark: u64,
 }
 
-/// A table and what it is changed to.
+/// A table and its changed definition.
 pub(crate) struct Changed<'t> {
     table: &'t Arc<Table>,
     def: TableDef,
     /// Indexes that the new definition does not have.
     gone: Vec<IndexId>,
-    /// Those who use the table are waited for and kept out.
+    /// The change waits for users of the table and keeps new ones out.
     moves: bool,
     mark: u64,
 }
@@ -68,7 +68,7 @@ impl TableChange {
             && self.add_columns.is_empty()
     }
 
-    /// The changed definition, and the indexes that are gone.
+    /// Returns the changed definition and the removed indexes.
     fn apply(&self, old: &TableDef, rules: KeyRules) -> Result<(TableDef, Vec<IndexId>)> {
         let mut def = old.clone();
         let mut gone = Vec::new();
@@ -94,10 +94,10 @@ impl TableChange {
         Ok((def, gone))
     }
 
-    /// True if something is gone that transactions may know by its position, or that has moved
-    /// what is behind it. Nobody reads by provisional indexes, so they go beside those who use the
-    /// table, as the ones of a build that failed; writers keep them up in a final step, which the
-    /// publishing waits for.
+    /// True if the change removes something that transactions may know by its position, or moves
+    /// what follows it. Readers do not use provisional indexes, so these are removed while the
+    /// table is in use, as those of a failed build are. Writers maintain them in a final step, for
+    /// which the publication waits.
     fn moves(&self, old: &TableDef, new: &TableDef) -> bool {
         let ids = |def: &TableDef| def.indexes.iter().map(|i| i.id).collect::<Vec<_>>();
         !self.drop_columns.is_empty()
@@ -106,8 +106,8 @@ impl TableChange {
     }
 }
 
-/// Indexes whose names begin so are provisional: built ahead of the change that renames or drops
-/// them. No user's name begins so: SQL's names end at U+FFFF.
+/// The first character of provisional names: the names of indexes built ahead of the change that
+/// renames or drops them. No user's name begins with it, because SQL's names end at U+FFFF.
 pub const PROVISIONAL: char = '\u{10FFFF}';
 
 fn invalid(column: &str, why: &str) -> Error {
@@ -115,12 +115,12 @@ fn invalid(column: &str, why: &str) -> Error {
 }
 
 impl TableDef {
-    /// A number that is another after each change of columns or indexes, provisional ones apart.
+    /// A number that differs after each change of columns or indexes, except provisional ones.
     pub fn fingerprint(&self) -> u64 {
         let mut bytes = Vec::new();
         for column in &self.columns {
             bytes.extend_from_slice(column.name.as_bytes());
-            // Its default was encoded before, or the column would not be here.
+            // The default was encoded before, or the column would not exist.
             if column.entry.encode(&mut bytes).is_err() {
                 bytes.push(0);
             }
@@ -200,8 +200,8 @@ impl TableDef {
         }
     }
 
-    /// Keys of such columns are encoded as before; but clustered keys have a bound, which the
-    /// longest possible one may not pass.
+    /// Keys of such columns keep their encoding. But a clustered key has a bound, and the longest
+    /// possible key must not exceed it.
     fn widen_columns(&mut self, columns: &[(String, u32)], rules: KeyRules) -> Result<()> {
         for (name, max) in columns {
             let id = self.widen_column(name, *max)?;
@@ -239,17 +239,16 @@ impl TableDef {
 }
 
 impl Store {
-    /// Changes columns and indexes of a table, all or nothing. Where an index or a column is
-    /// dropped it waits for transactions that use the table: the positions they know stay right.
-    /// Provisional indexes behind all others go without a wait.
+    /// Changes columns and indexes of a table, all or nothing. If an index or a column is dropped,
+    /// the call waits for transactions that use the table, so that the positions they know stay
+    /// right. Provisional indexes behind all others are removed without a wait.
     ///
-    /// # Errors
-    /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
+    /// # Errors `TableMissing`, `TableBusy`, and faults of the change, each by its own code.
     pub fn alter_table(self: &Arc<Self>, table: &str, change: &TableChange) -> Result<()> {
         self.alter_table_with(table, change, &SchemaWait::default())
     }
 
-    /// The same with a wait of its own.
+    /// As `alter_table`, with the caller's wait.
     ///
     /// # Errors
     /// As `alter_table`; `StatementCancelled`.
@@ -262,7 +261,7 @@ impl Store {
         self.alter_tables(&[(table, change)], wait)
     }
 
-    /// Changes several tables, each named once, as one: all of them or none, also after a crash.
+    /// Changes several tables, each named once, as one change: all or none, also after a crash.
     ///
     /// # Errors
     /// As `alter_table_with`; `DefinitionInvalid` if a table is named twice.
@@ -308,7 +307,7 @@ impl Store {
     }
 
     /// Waits until every transaction that may have changed a table by now has ended, prepared ones
-    /// included. Others read and write on.
+    /// included. Others continue to read and write.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`, `StatementCancelled`.
@@ -332,8 +331,8 @@ impl Store {
         Ok(def.widen_columns(columns, self.rules).is_ok())
     }
 
-    /// The tables of these names with what is given for each, by their ids: changes of several
-    /// tables that meet do not wait for each other in a circle.
+    /// The tables of these names with the value given for each, ordered by their ids, so that
+    /// concurrent changes of several tables cannot deadlock.
     pub(crate) fn tables_by_id<'g, G: Copy>(
         &self,
         given: &[(&'g str, G)],
@@ -341,7 +340,7 @@ impl Store {
         let found = given.iter().map(|(name, given)| Ok((*name, self.table(name)?, *given)));
         let mut tables = found.collect::<Result<Vec<_>>>()?;
         tables.sort_by_key(|(_, table, _)| table.id());
-        // It would wait for itself.
+        // The second change of the table would wait for the first.
         if let Some(twice) = tables.windows(2).find(|pair| pair[0].1.id() == pair[1].1.id()) {
             let error = Error::new(Code::DefinitionInvalid).with("table", twice[0].0);
             return Err(error.with("why", "the table is named twice"));
@@ -349,7 +348,7 @@ impl Store {
         Ok(tables)
     }
 
-    /// Makes changed definitions durable as one, then publishes them.
+    /// Makes changed definitions durable in one transaction, then publishes them.
     pub(crate) fn publish_changes(self: &Arc<Self>, changes: Vec<Changed<'_>>) -> Result<()> {
         let mut layouts = Vec::new();
         for change in &changes {
@@ -378,7 +377,7 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets the mark of a table's last change; durable with what is committed later.
+    /// Forgets the mark of a table's last change; durable with the next durable commit.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -393,10 +392,9 @@ impl Store {
         Ok(())
     }
 
-    /// Adds a column at the end; rows that are there show its default. No row is rewritten.
+    /// Adds a column at the end; existing rows show its default. No row is rewritten.
     ///
-    /// # Errors
-    /// `TableMissing`, and whatever is wrong with the column, by its own code.
+    /// # Errors `TableMissing`, and faults of the column, each by its own code.
     pub fn add_column(self: &Arc<Self>, table: &str, column: &ColumnSpec) -> Result<()> {
         let add_columns = vec![column.clone()];
         self.alter_table(table, &TableChange { add_columns, ..TableChange::default() })

@@ -1,6 +1,7 @@
-//! The last step of a row operation: it is applied under the leaf latch and its entries go to the
-//! memtable. Uniqueness is checked before; a stop (another transaction's stamp, a lock, a schema
-//! change) is waited for with nothing held, then it is tried again. Called by `write` only.
+//! The last step of a row operation: the change is applied under the leaf latch and its entries go
+//! to the memtable. Uniqueness is checked before. When an obstacle (another transaction's stamp, a
+//! lock, a schema change) stops the step, the operation waits for it without latches or
+//! reservations and tries again. Called by `write` only.
 
 use crate::buffers::Buffers;
 use crate::row_op::{Expect, RowOp, Services, WriteStop, record_bytes};
@@ -16,47 +17,47 @@ use evenkeel_log::{RECORD_BYTES_MAX, Reserved, Share};
 use evenkeel_runs::{MemReserved, UniqueGuard};
 use std::sync::Arc;
 
-/// Space reserved for a row operation; given back before anybody is waited for.
+/// Space reserved for a row operation; released before the operation waits for another transaction.
 pub(crate) struct ReservedSpace {
     log: Reserved,
     memory: MemReserved,
 }
 
-/// What the unique keys of a prepared row met.
+/// The result of looking up the unique keys of a prepared row.
 enum Unique {
     /// Nothing; their slots are latched.
     Free(Vec<UniqueGuard>),
     /// A live row has the key of the index at this position.
     Taken(usize, Vec<u8>),
-    /// The build of an index was given up: the change is to be made ready without it.
+    /// The build of an index failed: the change has to be prepared without the index.
     Gone,
-    /// An entry of a transaction that is undecided.
+    /// An undecided transaction has an entry of this key.
     Undecided(TxnId),
-    /// Another's lock on the key at this place of the list.
+    /// Another transaction has locked the key at this position of the list.
     Locked(usize),
 }
 
-/// What came of a row operation.
+/// The outcome of a row operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The row is written.
     Written,
     /// Another row has the key.
     Found,
-    /// Nothing was written, or it failed.
+    /// Nothing was written, or the operation failed.
     Nothing,
 }
 
 impl Outcome {
-    /// Of a change that says whether there was a row.
+    /// The outcome of a change that returns whether a row existed.
     pub fn of(done: &Result<bool>) -> Outcome {
         if matches!(done, Ok(true)) { Outcome::Written } else { Outcome::Nothing }
     }
 }
 
 impl TableTxn {
-    /// Applies the change that the buffers hold. `expect` is the version it was made from (stamp
-    /// and flags; its row is in `old_row`); none for an insert.
+    /// Applies the change in the buffers. `expect` is the version from which it was made (stamp and
+    /// flags; its row is in `old_row`); none for an insert.
     pub(crate) fn apply(
         &mut self,
         table: &Arc<Table>,
@@ -66,7 +67,7 @@ impl TableTxn {
         b: &mut Buffers,
     ) -> Result<Applied> {
         let applied = self.apply_once(table, state, kind, expect, b);
-        // Those that the row has adopted are not given up by that.
+        // The row has adopted these chains, so clearing the list does not free them.
         b.chains.clear();
         applied
     }
@@ -100,7 +101,7 @@ impl TableTxn {
                 return Ok(Applied::Again);
             }
         };
-        // Whoever is in the way may need it to end.
+        // The transaction in the way may need this space to end.
         drop(space);
         match stop {
             WriteStop::No => {
@@ -109,7 +110,8 @@ impl TableTxn {
                     let space = evenkeel_txn::LockSpace::Tree(state.tree.id());
                     self.changed.push((space, b.key.clone()));
                 }
-                // Range locks on indexes: the writer has inserted, now it checks (A7).
+                // Range locks on indexes: the writer inserts first and checks for locks afterwards
+                // (A7).
                 b.entries.iter().try_for_each(|e| self.wait_for_key(e.index, e.key))?;
                 Ok(Applied::Done)
             }
@@ -170,15 +172,15 @@ impl TableTxn {
         let before = if update { b.old_row.len() } else { 0 };
         let edits = b.edits.len() * (OVERFLOW_REF_BYTES + 1) + 4;
         let log = record_bytes(b.key.len(), b.row.len(), before, b.entries.log_bytes() + edits);
-        // Row and chains are short; the entries of many indexes may be long.
+        // Row and chains are bounded, but the entries of many indexes may be long.
         if log > RECORD_BYTES_MAX {
             return Err(Error::new(Code::EntryTooLong)
                 .with("what", "the entries of all indexes together")
                 .with("bytes", log)
                 .with("limit", RECORD_BYTES_MAX));
         }
-        // Undo first: who makes room for it also reverts, and takes his turn among those who wait
-        // for log space. So nobody who holds log space waits for room.
+        // Reserve undo first. A thread that makes room for undo may roll rows back, and then queues
+        // for log space itself. So a holder of log space never waits for undo.
         let undo = UndoRecord::encoded_len_max(b.key.len(), before);
         self.store.txns.reserve_undo(&self.inner, undo)?;
         let cancellation = self.inner.cancellation();
@@ -188,8 +190,8 @@ impl TableTxn {
         Ok(ReservedSpace { log, memory })
     }
 
-    /// Checks unique keys (D5): their slots stay latched until the row is written. Waits for
-    /// nobody: the caller holds reserved space.
+    /// Checks unique keys (D5): their slots stay latched until the row is written. Never waits,
+    /// because the caller holds reserved space.
     fn check_unique(
         &mut self,
         table: &Table,
@@ -231,11 +233,11 @@ impl TableTxn {
                 evenkeel_base::fault_injection::Fault::UniqueNotChecked,
             );
             if let Some(pk) = live.filter(|_| !planted) {
-                // Of a build that is over by now, which may be another one's concern.
+                // The build has ended by now; its failure may concern another transaction.
                 if index.state == IndexState::Checking && table.has_moved_on(state) {
                     return Ok(Unique::Gone);
                 }
-                // In a build: the build fails, the statement goes on (F3).
+                // During a build the build fails and the statement continues (F3).
                 if index.state != IndexState::Checking || !table.fail_build() {
                     return Ok(Unique::Taken(*at, pk));
                 }
@@ -248,7 +250,7 @@ impl TableTxn {
         Ok(Unique::Free(guards))
     }
 
-    /// Waits for the locks of others on a key of an index, or a range with it.
+    /// Waits for other transactions' locks on a key of an index, or on a range that contains it.
     pub(crate) fn wait_for_key(&mut self, index: IndexId, key: &[u8]) -> Result<()> {
         let space = evenkeel_txn::LockSpace::Index(index);
         if self.store.txns.check_write(&self.inner, space, key).is_empty() {
@@ -257,8 +259,9 @@ impl TableTxn {
         self.store.txns.wait_written(&self.inner, space, key, self.deadline())
     }
 
-    /// Removes what is in the way of a row operation, with no latch held. Who has waited for the
-    /// row holds it until the operation has ended (`settle`): whoever came later comes later.
+    /// Waits for, or rolls back, whatever stopped a row operation, without any latch. A transaction
+    /// that has waited for the row locks it until the operation has ended (`settle`), so that later
+    /// ones queue behind it.
     pub(crate) fn give_way(
         &mut self,
         state: &TableState,
@@ -278,9 +281,9 @@ impl TableTxn {
         Ok(())
     }
 
-    /// A row operation has ended. The rows that it has waited for are held by their stamps now, or
-    /// let go, or (`OnDuplicate`: what it found there) held to the end. Locks that this statement
-    /// took of the rows that it has changed are those rows' stamps now.
+    /// A row operation has ended. The rows for which it waited are now held by their stamps, or
+    /// released, or (`OnDuplicate`: the row found there) locked until the transaction ends. Locks
+    /// of this statement on rows that it has changed are replaced by the stamps of those rows.
     pub(crate) fn settle(&mut self, outcome: Outcome) {
         let (txns, me) = (&self.store.txns, &self.inner);
         for (space, key) in self.changed.drain(..) {

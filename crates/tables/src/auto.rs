@@ -1,9 +1,9 @@
-//! Auto-increment: numbers are handed out from memory below a high-water mark in the catalog, which
-//! is raised in steps; so they never go back, neither by a rollback nor by a crash. An orderly end
-//! writes the exact number, so that only a crash leaves a gap.
+//! Auto-increment numbers. They are handed out from memory below a high-water mark in the catalog,
+//! which is raised in steps. So they never go back, neither by a rollback nor by a crash. A clean
+//! close writes the exact number, so only a crash leaves a gap.
 //!
-//! Invariants: number handed out < `next` <= mark in the catalog, but for `restart_numbers`. The
-//! catalog has no mark of a table that is dropped: DROP holds the latch under which marks are made.
+//! Invariants: number handed out < `next` <= mark in the catalog, except in `restart_numbers`. The
+//! catalog has no mark of a dropped table: DROP holds the latch under which marks are written.
 
 use crate::catalog::AUTO_INCREMENT;
 use crate::store::Store;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Store {
-    /// The number for the auto-increment column at `column`: the next one where NULL is given
-    /// (`had`: the one it was given in an earlier attempt), none where a value is given.
+    /// The number for the auto-increment column at `column`: the next one if the value is NULL
+    /// (`had`: the number of an earlier attempt), none if a value is given.
     pub(crate) fn auto_number(
         self: &Arc<Self>,
         table: &Arc<Table>,
@@ -48,7 +48,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Reserves `wanted` numbers of the series `offset`, `offset + increment`, ...: the first.
+    /// Reserves `wanted` numbers of the series `offset`, `offset + increment`, ...; returns the
+    /// first.
     ///
     /// # Errors
     /// `AutoIncrementExhausted` when no number is left, of storage.
@@ -82,8 +83,9 @@ impl Store {
         }
     }
 
-    /// Moves the next number from `from` to `to`, for a caller who reckons its own series: whether
-    /// it was still `from`. A `to` below `from` gives back what nobody was handed.
+    /// Moves the next number from `from` to `to`, for a caller that computes its own series;
+    /// returns whether it was still `from`. A `to` below `from` gives back numbers that were not
+    /// handed out.
     ///
     /// # Errors
     /// Of storage.
@@ -110,7 +112,7 @@ impl Store {
         if number == u64::MAX {
             return Ok(());
         }
-        // Somebody may have passed it who has not raised the mark yet, and may fail to.
+        // Another thread may have passed the number without raising the mark yet, and may fail to.
         if number >= table.auto.next.load(Ordering::SeqCst) {
             table.auto.next.fetch_max(number + 1, Ordering::SeqCst);
         }
@@ -121,7 +123,7 @@ impl Store {
         self.raise_above(&table.auto, number, &|high| self.log_mark(table, high))
     }
 
-    /// Writes the mark into the catalog; the caller holds its latch. # Errors: `TableMissing`.
+    /// Writes the mark to the catalog; the caller holds its latch. # Errors: `TableMissing`.
     fn log_mark(self: &Arc<Self>, table: &Table, high: u64) -> Result<()> {
         match table.is_gone() {
             _ if evenkeel_base::fault_injection::is(
@@ -135,18 +137,18 @@ impl Store {
         }
     }
 
-    /// The number that would be handed out next.
+    /// The next number to be handed out.
     pub fn next_auto(&self, table: &Table) -> u64 {
         table.auto.next.load(Ordering::SeqCst)
     }
 
-    /// Goes on at `next`, which may be lower than before: nobody inserts meanwhile. Durable when
-    /// this returns, as the schema change that it belongs to.
+    /// Continues at `next`, which may be lower than before; no transaction may insert meanwhile.
+    /// Durable when this returns, like the schema change that it belongs to.
     ///
     /// # Errors
     /// Of storage.
     pub fn restart_numbers(self: &Arc<Self>, table: &Arc<Table>, next: u64) -> Result<()> {
-        // As `Counter::new` reads it after the next open.
+        // The value that `Counter::new` reads after the next open.
         let next = next.max(1);
         let _raising = table.auto.raise.lock(&self.rt, Cause::Schema);
         self.log_mark(table, next)?;
@@ -155,7 +157,7 @@ impl Store {
         Ok(())
     }
 
-    /// Before the end: the catalog gets the exact numbers.
+    /// Before the close: writes the exact numbers to the catalog.
     ///
     /// # Errors
     /// Of storage.
@@ -170,8 +172,8 @@ impl Store {
         Ok(())
     }
 
-    /// Lowers the mark to the next number. Whoever is handed a number meanwhile is above the mark
-    /// and raises it behind this, or was below it and is seen here.
+    /// Lowers the mark to the next number. A concurrent insert either gets a number above the mark
+    /// and raises it after this, or got one below and is seen here.
     fn settle(self: &Arc<Self>, table: &Arc<Table>) -> Result<()> {
         let counter = &table.auto;
         let _raising = counter.raise.lock(&self.rt, Cause::Schema);

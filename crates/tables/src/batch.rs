@@ -1,10 +1,11 @@
-//! Inserting several rows as one statement: the rows are made ready one after the other, as long as
-//! their keys ascend, then handed to the tree, which puts as many of them into a leaf at a time as
-//! fit it, under one latch and in one record.
+//! Inserts several rows as one statement. Rows are prepared one after the other as long as their
+//! keys ascend. Then the tree puts as many of them as fit into a leaf at a time, under one latch
+//! and in one record.
 //!
-//! A row that something is in the way of (a cell at its key, another's lock, a schema change) is
-//! inserted by itself, as `insert` does, which waits, reverts or fails; so are rows with overflow
-//! chains and rows of tables with unique indexes, or with indexes that keep values in entries.
+//! A row with an obstacle (a cell at its key, another transaction's lock, a schema change) is
+//! inserted singly by `insert`, which waits, rolls back or fails. Rows with overflow chains are
+//! inserted singly too, and so are rows of tables with unique indexes or with indexes that store
+//! values in entries.
 
 use crate::table::{EpochPin, Table, TableState, Use};
 use crate::transaction::TableTxn;
@@ -25,29 +26,29 @@ use std::sync::Arc;
 
 /// Rows of a batch, at most.
 const BATCH_ROWS: usize = 256;
-/// A batch is handed over at this size; a row of this size goes by itself.
+/// A batch is written at this size; a row of this size is inserted singly.
 const BATCH_BYTES: usize = 32 << 10;
-/// So often in a row none goes in before the others go by themselves.
+/// After this many attempts in a row that insert nothing, the rest is inserted singly.
 const STOPS_MAX: usize = 2;
-/// What a row is taken to need when memory is made ready.
+/// Assumed size of a row when memory is allocated.
 const ROW_BYTES: usize = 128;
 /// Bytes of a record's frame, and of an entry in its list of entries.
 const FRAME_BYTES: usize = 8;
 const HEAD_BYTES: usize = 6;
 
-/// Rows made ready, in memory that is used again.
+/// Prepared rows, in memory that is reused.
 #[derive(Default)]
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     rows: Vec<Place>,
-    /// Index and op of each row's entries.
+    /// Index and operation of each row's entries.
     entries: Vec<(IndexId, u8)>,
     /// Scratch for the key of an entry.
     part: Vec<u8>,
 }
 
-/// Where a row's key, row and tail (`NewRow`) begin and end in the bytes, and the memtable bytes of
-/// its entries.
+/// The ends of a row's key, row and tail (`NewRow`) in the bytes, and the memtable bytes of its
+/// entries.
 #[derive(Clone, Copy)]
 struct Place {
     memory: u32,
@@ -74,10 +75,10 @@ impl Batch {
         self.rows.len() == BATCH_ROWS || self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Makes a row ready. False: it is to be inserted by itself.
+    /// Prepares a row. False: the row has to be inserted singly.
     ///
     /// # Errors
-    /// What is wrong with the values; the row is not in the batch then.
+    /// Faults of the values; the row is then not in the batch.
     fn add<'v>(
         &mut self,
         state: &TableState,
@@ -89,7 +90,7 @@ impl Batch {
             self.bytes.truncate(start);
         }
         match added {
-            // Its longest values go to overflow chains.
+            // Its longest values have to go to overflow chains.
             Err(error) if error.code() == Code::RowTooLong => Ok(false),
             added => added,
         }
@@ -133,13 +134,13 @@ impl Batch {
         }
     }
 
-    /// Takes the last row back.
+    /// Removes the last row.
     fn pop(&mut self) {
         let Some(place) = self.rows.pop() else { return };
         self.bytes.truncate(place.start as usize);
     }
 
-    /// Log bytes that the rows from the `from`-th on may take, each in a record of its own.
+    /// Log bytes that the rows from the `from`-th on may take, if each has its own record.
     fn log_bytes(&self, from: usize) -> usize {
         let beside = ROWS_HEAD_BYTES + ROWS_ROW_BYTES + FRAME_BYTES;
         let beside = beside + self.entries.len() * HEAD_BYTES;
@@ -147,7 +148,7 @@ impl Batch {
         self.bytes.len() - start + (self.rows.len() - from) * beside
     }
 
-    /// Memory that it holds.
+    /// Bytes of memory that the batch holds.
     pub fn capacity_bytes(&self) -> usize {
         self.bytes.capacity() + self.rows.capacity() * size_of::<Place>()
     }
@@ -164,7 +165,8 @@ impl Batch {
 }
 
 impl TableTxn {
-    /// Inserts rows as one statement: all or none. Returns the number given to the first row.
+    /// Inserts rows as one statement: all or none. Returns the auto-increment number of the first
+    /// row.
     ///
     /// # Errors
     /// As `insert`.
@@ -193,7 +195,7 @@ impl TableTxn {
         batch: &mut Batch,
     ) -> Result<Option<u64>> {
         let mut state = table.state();
-        // What the rows of the batch were made from.
+        // The inputs of the batch's rows.
         let mut made: Vec<Made<'v>> = Vec::with_capacity(rows.len().min(BATCH_ROWS));
         batch.rows.reserve(rows.len().min(BATCH_ROWS));
         batch.bytes.reserve((rows.len() * ROW_BYTES).min(BATCH_BYTES));
@@ -225,8 +227,8 @@ impl TableTxn {
         Ok(first)
     }
 
-    /// Adds a row to the batch, which is handed over before if the row's key lies before it. False:
-    /// it is to be inserted by itself.
+    /// Adds a row to the batch; the batch is written first if the row's key lies before its last
+    /// one. False: the row has to be inserted singly.
     fn add_to_batch<'v>(
         &mut self,
         table: &Arc<Table>,
@@ -252,7 +254,7 @@ impl TableTxn {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(error) => {
-                // A fault of a row before it comes first.
+                // Report a fault of an earlier row first.
                 self.flush_batch(table, state, batch, made)?;
                 return Err(error);
             }
@@ -290,9 +292,10 @@ impl TableTxn {
             self.store.note_changes(table, (done - before) as u64);
             gone?;
             stops = if done > before { 0 } else { stops + 1 };
-            // The next one is waited for by itself, with nothing reserved. After a schema change
-            // every one is, which makes it ready anew; and where row after row is held back, for
-            // each try reserves for all that are left.
+            // Insert the next row singly, with nothing reserved, so that it can wait. After a
+            // schema change all rows are inserted singly, which prepares them anew; and so are they
+            // when row after row is stopped, because each attempt reserves space for all rows that
+            // are left.
             while done < batch.rows.len() {
                 self.insert_made(table, &made[done])?;
                 done += 1;
@@ -307,7 +310,7 @@ impl TableTxn {
         Ok(())
     }
 
-    /// Inserts rows of the batch from the `done`-th on until one is held back.
+    /// Inserts rows of the batch from the `done`-th on until one is stopped.
     fn put_batch(
         &mut self,
         table: &Table,
@@ -348,7 +351,7 @@ impl TableTxn {
         Ok(())
     }
 
-    /// Range locks on indexes: the writer has inserted, now it checks (A7).
+    /// Range locks on indexes: the writer inserts first and checks for locks afterwards (A7).
     fn after_batch(&mut self, batch: &Batch) -> Result<()> {
         let has_locks =
             |(index, _): &(IndexId, u8)| self.store.txns.has_locks(LockSpace::Index(*index));
@@ -365,7 +368,7 @@ impl TableTxn {
     }
 }
 
-/// What a row of a batch was made from: its values and the number it was given.
+/// The input of a row of a batch: its values and its auto-increment number.
 #[derive(Clone, Copy)]
 struct Made<'v> {
     values: &'v [ValueRef<'v>],
@@ -377,7 +380,7 @@ struct Made<'v> {
 impl<'v> Made<'v> {
     #[inline]
     fn value(&self, auto: Option<usize>, i: usize) -> &ValueRef<'v> {
-        // As many values as columns: checked.
+        // The number of values was checked against the columns.
         if auto == Some(i) { &self.given } else { &self.values[i] }
     }
 }
@@ -436,7 +439,7 @@ impl LeafInserts for BatchOp<'_> {
                 let NewRow { key: pk, tail, .. } = self.batch.row(i);
                 let mut tail = Reader::new(tail, "entries");
                 for (index, op) in &self.batch.entries {
-                    // Encoded here, so it decodes.
+                    // Encoded by this code, so it decodes.
                     let Ok(key) = tail.bytes() else { break };
                     let entry = Entry { index: *index, op: *op, key, value: &[] };
                     self.runs.insert(pin, memory, &entry, pk, stamp, lsn);

@@ -1,9 +1,9 @@
-//! What a row change is made ready in: memory that a thread keeps from one transaction to the next,
-//! so that a short transaction, of a single change, does not ask the allocator for all of it.
+//! The buffers in which a row change is prepared. A thread keeps them from one transaction to the
+//! next, so that a short transaction of a single change does not allocate all of them.
 //!
 //! A transaction takes the thread's buffers with its first change and gives them back when it is
-//! dropped, on whatever thread that is. Nothing but memory is kept: what lies in them is given up
-//! before. Called by `transaction` and `write`.
+//! dropped, to whatever thread that is. Only memory is kept: the content is cleared before. Called
+//! by `transaction` and `write`.
 
 use crate::batch::Batch;
 use crate::large::{Given, ValueChain};
@@ -12,7 +12,7 @@ use evenkeel_base::PageNo;
 use evenkeel_format::overflow::ChainEdit;
 use std::cell::Cell;
 
-/// More than this goes back to the allocator: long rows are no reason to hold as much for ever.
+/// Larger buffers go back to the allocator, so that a long row does not pin memory for ever.
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// Buffers of one session, reused from row to row.
@@ -26,7 +26,7 @@ pub(crate) struct Buffers {
     pub entries: Entries,
     pub part: Vec<u8>,
     pub old_part: Vec<u8>,
-    /// Values that entries keep beside their keys.
+    /// Values stored in entries beside their keys.
     pub stored: Vec<u8>,
     pub old_stored: Vec<u8>,
     pub logical: Vec<u8>,
@@ -34,16 +34,16 @@ pub(crate) struct Buffers {
     pub unique: Vec<(usize, Vec<u8>)>,
     /// Overflow chains written for the prepared row.
     pub chains: Vec<ValueChain>,
-    /// Long values that the statement gives for columns, written ahead.
+    /// Long values of the statement, written ahead.
     pub given: Vec<Given>,
-    /// Chains that change hands with the prepared row.
+    /// Chains that the prepared row adopts or supersedes.
     pub edits: Vec<ChainEdit>,
     /// Rows that are inserted together.
     pub batch: Batch,
 }
 
 impl Buffers {
-    /// Only memory is left.
+    /// Clears the content and keeps the memory.
     fn clear(&mut self) {
         self.key.clear();
         self.unique.clear();
@@ -52,7 +52,7 @@ impl Buffers {
         self.edits.clear();
     }
 
-    /// Memory that they hold, but for lists of a few items.
+    /// Bytes of memory held, without lists of a few items.
     fn bytes(&self) -> usize {
         let parts = [
             &self.key,
@@ -73,17 +73,17 @@ thread_local! {
     static KEPT: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
-/// Those that the thread keeps, or new ones: a thread that ends keeps none any more.
+/// The thread's buffers, or new ones; a thread that ends keeps none.
 fn of_thread() -> Box<Buffers> {
     KEPT.try_with(Cell::take).ok().flatten().unwrap_or_default()
 }
 
-/// The buffers of a transaction: none before its first change, and while a change has them.
+/// The buffers of a transaction: none before its first change and during a change.
 #[derive(Default)]
 pub(crate) struct Held(Option<Box<Buffers>>);
 
 impl Held {
-    /// Takes them for a change; `put` gives them back.
+    /// Takes the buffers for a change; `put` gives them back.
     pub fn take(&mut self) -> Box<Buffers> {
         let mut buffers = self.0.take().unwrap_or_else(of_thread);
         buffers.leaf = None;
@@ -94,7 +94,7 @@ impl Held {
         self.0 = Some(buffers);
     }
 
-    /// To look or put something into them, between changes.
+    /// Access to the buffers between changes.
     pub fn get(&mut self) -> &mut Buffers {
         self.0.get_or_insert_with(of_thread)
     }

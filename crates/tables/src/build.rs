@@ -1,19 +1,20 @@
-//! Adding indexes while writers go on (architecture 4.11, protocol F).
+//! Adding indexes while writers continue (protocol F).
 //!
 //! 1. Barrier: the indexes are published as BUILDING at a new schema epoch; from now on every row
-//!    operation writes their entries. Transactions that changed the table before are waited for.
+//!    operation writes their entries. The build waits for transactions that changed the table
+//!    before.
 //! 2. One scan of the table, by several threads, takes the latest committed version of each row and
-//!    sorts its entries (`scan`); their runs become the oldest of each index.
-//! 3. For unique indexes a second barrier makes changes check them too (a duplicate marks the build
-//!    failed, the statement goes on), then one pass over the index proves uniqueness.
-//! 4. One transaction on the catalog makes them VALID; older snapshots may not use them.
+//!    sorts its entries (`scan`); the resulting runs become the oldest of each index.
+//! 3. For unique indexes a second barrier makes changes check them too (a duplicate fails the
+//!    build, and the statement continues). Then one pass over the index proves uniqueness.
+//! 4. One transaction on the catalog makes the indexes VALID; older snapshots may not use them.
 //!
-//! Several tables may get indexes in one build: the barriers of all come first, then each is read
-//! and proved, and the one transaction of step 4 is for all of them.
+//! One build may add indexes to several tables: the barriers of all tables come first, then each
+//! table is read and proved, and one transaction of step 4 covers all.
 //!
-//! Any row state is either seen by the scan or written after the barrier by a change that knows the
-//! index; the build's runs are the oldest, so what changes wrote comes first. A crash or failure
-//! before 4 leaves runs without a catalog row, which are dropped.
+//! Any row state is either seen by the scan or written after the barrier by a change that maintains
+//! the index. The runs of the build are the oldest, so entries of changes take precedence. A crash
+//! or failure before step 4 leaves runs without a catalog row, which are dropped.
 
 use crate::alter::PROVISIONAL;
 use crate::catalog::{NextId, run_spec};
@@ -90,9 +91,9 @@ impl Store {
         self.add_indexes_to(&[(table, specs)], progress)
     }
 
-    /// Adds indexes to several tables, each named once, as one: all become valid at once, or none.
-    /// Writers of all of them keep the indexes up from the beginning; the tables are read one after
-    /// the other.
+    /// Adds indexes to several tables, each named once, as one change: all become valid at once, or
+    /// none. Writers of all the tables maintain the indexes from the beginning; the tables are read
+    /// one after the other.
     ///
     /// # Errors
     /// As `add_indexes`.
@@ -135,9 +136,9 @@ impl Store {
         built
     }
 
-    /// The barrier: from here on writers of the table keep the new indexes up.
+    /// The barrier: from here on writers of the table maintain the new indexes.
     fn begin_build(self: &Arc<Self>, table: &Arc<Table>, specs: &[IndexSpec]) -> Result<Target> {
-        // A change that was made ready beside the build before this one may have come late.
+        // A change prepared during the previous build may have set the flag late.
         table.clear_build();
         let mut def = (*table.layout().def).clone();
         let mut added = Vec::new();
@@ -159,7 +160,7 @@ impl Store {
         }
     }
 
-    /// Waits until the build is in another phase than `known`, not longer than `timeout`; tells it.
+    /// Waits at most `timeout` until the build is in a phase other than `known`; returns the phase.
     pub fn wait_build(
         &self,
         progress: &BuildProgress,
@@ -183,7 +184,7 @@ impl Store {
                 rows += table.state().tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
             }
             progress.begin_table(rows);
-            // In vain, if a writer of a table that is proved has met a duplicate since.
+            // Fail early if a writer of a table that was proved has met a duplicate since.
             if let Some(failed) = before.iter().find(|t| t.table.build_failed()) {
                 return Err(failed.duplicate());
             }
@@ -235,7 +236,7 @@ impl Store {
         progress.inner.lock_wait.lock().unwrap_or_else(|| self.lock_wait())
     }
 
-    /// The wait of a barrier: a lock wait with timeout, ended at once by `cancel` (F1).
+    /// The wait of a barrier: like a lock wait, with a timeout; `cancel` ends it at once (F1).
     fn wait_writers(&self, table: &Table, progress: &BuildProgress) -> Result<()> {
         *progress.inner.waits_for.lock() = Some(table.users_event());
         let wait = self.build_wait(progress);
@@ -252,7 +253,7 @@ impl Store {
         Ok(())
     }
 
-    /// F3: from here on changes check the indexes; then a pass at a snapshot proves that no two
+    /// F3: from here on changes check the indexes. Then a pass at a snapshot proves that no two
     /// rows have equal keys.
     fn prove_unique(
         self: &Arc<Self>,
@@ -266,8 +267,8 @@ impl Store {
         self.check_duplicates(&table.state(), added, progress, &|| table.build_failed())
     }
 
-    /// Reads the unique ones of the added indexes at a snapshot; two rows of one key, or what
-    /// `failed` says, are an error.
+    /// Reads the unique indexes among the added ones at a snapshot. Two rows of one key, or a true
+    /// `failed`, are an error.
     pub(crate) fn check_duplicates(
         &self,
         state: &TableState,
@@ -307,13 +308,13 @@ impl Store {
 
     /// Makes the indexes of all tables valid in one change of the catalog.
     fn make_valid(self: &Arc<Self>, targets: &[Target]) -> Result<()> {
-        // The catalog says VALID from the beginning of the log position at which it is logged; the
-        // state in memory says the same.
+        // The catalog says VALID from the log position of this change on, and so does the state in
+        // memory.
         let from = self.txns.published();
         let mut valid = Vec::new();
         for target in targets {
             let def = with_states(&target.table, &target.added, IndexState::Valid(from));
-            // From here on a duplicate fails the statement that brings it, not the build.
+            // From here on a duplicate fails the statement that inserts it, not the build.
             if !target.table.decide_build() {
                 return Err(target.duplicate());
             }
@@ -326,8 +327,8 @@ impl Store {
             };
             valid.iter().flat_map(of)
         };
-        // Of indexes without a name of their own nobody is told: the change that names them lies
-        // behind this one in the log, so it is not durable before.
+        // Indexes with provisional names are not reported to the user yet. The change that names
+        // them lies behind this one in the log, so it is not durable before this one.
         let durability = match new().all(|(_, index)| index.name.starts_with(PROVISIONAL)) {
             true => Durability::Lazy,
             false => Durability::Sync,
@@ -344,7 +345,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes the indexes of a failed build away again.
+    /// Removes the indexes of a failed build again.
     fn abandon(&self, Target { table, added }: &Target) {
         let mut def = (*table.layout().def).clone();
         def.indexes.retain(|i| !added.contains(&i.id));
@@ -368,8 +369,8 @@ fn with_states(table: &Table, added: &[IndexId], state: IndexState) -> TableDef 
     def
 }
 
-/// The latest committed version of a row, from its cell; the caller's snapshot is older than the
-/// cell's copy (A5).
+/// The latest committed version of a row, from its cell. The caller's snapshot must be older than
+/// the copy of the cell (A5).
 pub(crate) fn newest_committed<'c>(
     txns: &Txns,
     tree: TreeId,

@@ -1,8 +1,9 @@
-//! The catalog: rows of a system table, written like any other row in a transaction, and the
-//! tables in memory that are made from them.
+//! The catalog: rows of a system table, written in transactions like any other rows, and the tables
+//! in memory that are made from them.
 //!
-//! The system table is clustered on (table, kind, item); `format::catalog` has the bodies. Rows of
-//! table 0 are the next ids. Who changes it: DDL, one at a time; counters, under their own latch.
+//! The system table is clustered on (table, kind, item); `format::catalog` defines the bodies. Rows
+//! of table 0 are the next ids. DDL changes the catalog one statement at a time; counters are
+//! changed under their own latch.
 
 use crate::range::Range;
 use crate::row::Row;
@@ -38,7 +39,8 @@ pub(crate) enum NextId {
     Index = 2,
 }
 
-/// Of the names in it. In a row the greatest length of a value is not to be seen: it was 255.
+/// Length of the names in it. The greatest length of a value does not appear in a row; it was 255
+/// before.
 const NAME_BYTES: u32 = TABLE_NAME_BYTES_MAX as u32;
 /// First ids given to users' tables, trees and indexes.
 const FIRST_ID: u64 = 16;
@@ -46,9 +48,9 @@ const FIRST_ID: u64 = 16;
 /// Counter items of a table.
 pub(crate) const AUTO_INCREMENT: u32 = 0;
 pub(crate) const HIDDEN_ID: u32 = 1;
-/// No counter: what the last change was marked with.
+/// The mark of the last change; not a counter.
 pub(crate) const MARK: u32 = 2;
-/// How many there are.
+/// The number of these items.
 pub(crate) const COUNTERS: u32 = 3;
 
 /// The tables in memory.
@@ -115,7 +117,7 @@ impl Catalog {
         self.by_name.write().remove(name);
     }
 
-    /// The table has another name: at no moment it has none.
+    /// Renames a table; at every moment it has a name.
     pub fn rename(&self, from: &str, to: &str) {
         let mut tables = self.by_name.write();
         if let Some(table) = tables.remove(from) {
@@ -149,7 +151,7 @@ fn key_of(row: &Row) -> Result<(u32, u8, u32)> {
 }
 
 impl Loading {
-    /// A counter that was written beside the DROP of its table, which waits for that now.
+    /// A counter that was written during the DROP of its table; DROP now waits for such writes.
     fn is_leftover(&self) -> bool {
         self.entry.is_none() && self.columns.is_empty() && self.indexes.is_empty()
     }
@@ -268,7 +270,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what the catalog has of an index.
+    /// Removes the catalog's rows of an index.
     pub(crate) fn remove_index(
         &self,
         txn: &mut TableTxn,
@@ -308,7 +310,7 @@ impl Store {
         self.put_entry(txn, (table.0, entry_kind::INDEX, index.id.0), &index.name, &body)
     }
 
-    /// The next id of a kind, never given out before.
+    /// The next id of a kind, never used before.
     pub(crate) fn next_id(self: &Arc<Self>, which: NextId) -> Result<u32> {
         let raise = |high| self.log_counter(TableId::ZERO, which as u32, high);
         let id = self.next_number(&self.catalog.next[which as usize], &raise)?;
@@ -317,8 +319,9 @@ impl Store {
         })
     }
 
-    /// Raises a counter of a table in a transaction of its own: it does not go back when the
-    /// user's transaction does. A later commit of the user makes it durable, being behind it.
+    /// Raises a counter of a table in a transaction of its own, so that it does not go back with
+    /// the user's transaction. A later commit of the user makes it durable, because it precedes
+    /// that commit in the log.
     pub(crate) fn log_counter(
         self: &Arc<Self>,
         table: TableId,
@@ -350,7 +353,7 @@ impl Store {
     }
 }
 
-/// How `runs` is told of an index.
+/// The description of an index for `runs`.
 pub(crate) fn run_spec(index: &IndexDef) -> RunSpec {
     let (building, valid_from) = match index.entry.state {
         evenkeel_format::catalog::IndexState::Valid(from) => (false, from),

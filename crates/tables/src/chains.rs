@@ -1,22 +1,23 @@
-//! Overflow chains that no current row names (E4): those written ahead of their row, and those that
-//! an update or delete gave up. Somebody must free them, also after a crash.
+//! Overflow chains that no current row names (E4): chains written ahead of their row, and chains
+//! superseded by an update or delete. This module frees them, also after a crash.
 //!
-//! Life of a chain: *begun* (its first page is about to be logged) -> *adopted* by the row record
-//! that names it first -> *superseded* by the row record that names it no more -> freed. A begun
-//! chain whose writer gives up is *abandoned* and freed too. An operation that is reverted frees
-//! what it adopted before its REVERT record, and what it superseded is the row's again.
+//! Life of a chain: *begun* (its first page is about to be logged) -> *adopted* by the first row
+//! record that names it -> *superseded* by the row record that no longer names it -> freed. A begun
+//! chain whose writer gives up is *abandoned* and freed too. The rollback of an operation frees the
+//! chains that it adopted before its REVERT record; the chains that it superseded belong to the row
+//! again.
 //!
-//! Each step shows in the log: the first page's own op begins a chain, a ROW record lists what it
-//! adopts and supersedes, a REVERT names the operation it undoes. The checkpoint holds what is
-//! begun and what is superseded, or the places of lists of the latter (`saved`). So after a crash
-//! the checkpoint's list and one scan from the redo position give this list again: whatever is
-//! begun then has lost its writer.
+//! The log records each step: the op of the first page begins a chain, a ROW record lists the
+//! chains that it adopts and supersedes, a REVERT names the operation that it undoes. The
+//! checkpoint holds the begun and the superseded chains, or the places of lists of the latter
+//! (`saved`). So after a crash the checkpoint's list and one scan from the redo position restore
+//! this list; the writers of chains that are still begun then are gone.
 //!
-//! Invariants: an entry comes before the record it stands for, or under the latch of the page that
-//! the record changes: a checkpoint whose redo position is behind the record lists the entry.
-//! A superseded chain is freed when the operation's transaction is committed and every snapshot
-//! sees that. Freeing is idempotent: a chain is known by its head page, tree and owner. An entry
-//! leaves after its chain is gone. 64 bytes per chain that waits in memory.
+//! Invariants: an entry is made before the record that it stands for, or under the latch of the
+//! page that the record changes, so a checkpoint whose redo position is behind the record lists the
+//! entry. A superseded chain is freed when the operation's transaction is committed and every
+//! snapshot sees that. Freeing is idempotent: a chain is identified by its head page, tree and
+//! owner. An entry leaves after its chain is freed. Each waiting chain takes 64 bytes in memory.
 
 mod saved;
 
@@ -45,7 +46,7 @@ struct Begun {
     abandoned: bool,
 }
 
-/// A chain that an operation gave up.
+/// A chain that an operation superseded.
 #[derive(Clone, Copy, Debug)]
 struct Superseded {
     by: Stamp,
@@ -58,12 +59,12 @@ struct Book {
     begun: BTreeMap<PageNo, Begun>,
     abandoned: usize,
     next: u64,
-    /// By the operation that gave them up.
+    /// By the operation that superseded them.
     superseded: BTreeMap<(TxnId, UndoNo), Vec<(TreeId, OverflowRef)>>,
-    /// How many chains that are.
+    /// The number of these chains.
     held: usize,
     lists: saved::Lists,
-    /// Where the last beat stopped looking.
+    /// Where the last beat stopped.
     looked: (TxnId, UndoNo),
 }
 
@@ -125,7 +126,8 @@ impl Book {
         self.abandoned + self.held + self.lists.chains()
     }
 
-    /// What the operation gave up is the row's again, is freed, or lies in a list.
+    /// The chains that the operation superseded belong to the row again, are freed, or are in a
+    /// list.
     fn forget(&mut self, by: (TxnId, UndoNo)) {
         self.held -= self.superseded.remove(&by).map_or(0, |chains| chains.len());
     }
@@ -140,12 +142,12 @@ impl Book {
 }
 
 impl Chains {
-    /// Notes a chain whose first page is about to be logged.
+    /// Records a chain whose first page is about to be logged.
     pub(crate) fn begin(&self, head: PageNo, tree: TreeId, owner: Stamp) -> BegunChain {
         self.book.lock().begin(head, tree, owner)
     }
 
-    /// The writer gives up: the chain is to be freed. False if a row has it.
+    /// The writer gives up: the chain has to be freed. False if a row has adopted it.
     pub(crate) fn abandon(&self, chain: BegunChain) -> bool {
         let mut book = self.book.lock();
         let begun = book.begun.get_mut(&chain.head);
@@ -157,9 +159,9 @@ impl Chains {
         true
     }
 
-    /// The row record of `stamp` is appended; its leaf is still latched. True if nothing waited to
-    /// be freed before and something does now: who drives `chain_beat` looks again by himself from
-    /// then on, but sleeps until then.
+    /// The row record of `stamp` is appended and its leaf is still latched. True if no chain waited
+    /// to be freed before and one does now: the driver of `chain_beat` sleeps until the first one
+    /// and looks regularly from then on.
     pub(crate) fn logged(&self, stamp: Stamp, tree: TreeId, edits: &[ChainEdit]) -> bool {
         let mut book = self.book.lock();
         let before = book.waiting();
@@ -196,7 +198,7 @@ impl Chains {
         out
     }
 
-    /// Takes a checkpoint's section; the log from the redo position on follows.
+    /// Restores a checkpoint's section; the log from the redo position on follows.
     ///
     /// # Errors
     /// `BadEncoding`.
@@ -215,7 +217,7 @@ impl Chains {
         Ok(())
     }
 
-    /// Takes a log record, in log order.
+    /// Applies a log record, in log order.
     ///
     /// # Errors
     /// `BadEncoding`.
@@ -268,7 +270,7 @@ impl Chains {
         Ok(())
     }
 
-    /// After recovery, before anybody writes: what is begun has lost its writer.
+    /// After recovery, before anything is written: the writers of begun chains are gone.
     pub(crate) fn writers_are_gone(&self) {
         let mut book = self.book.lock();
         book.begun.values_mut().for_each(|begun| begun.abandoned = true);
@@ -292,8 +294,8 @@ impl Chains {
         }
     }
 
-    /// The next operation whose chains `ready` says may go, from where the last look ended; so many
-    /// are looked at in one go.
+    /// The next operation whose chains are `ready`, from where the last look ended; examines a
+    /// bounded number of operations.
     fn next_superseded(
         &self,
         ready: &dyn Fn(Stamp) -> bool,
@@ -311,17 +313,17 @@ impl Chains {
                 return Some(found);
             }
         }
-        // At the end the next look begins at the oldest again.
+        // After the end the next look begins at the oldest again.
         book.looked = last.filter(|_| book.superseded.len() > 1024).unwrap_or_default();
         None
     }
 }
 
 impl Store {
-    /// Frees some chains that nobody needs any more, and trees that were in use when dropped.
+    /// Frees some chains that nothing needs any more, and trees that were in use when dropped.
     ///
     /// # Errors
-    /// Of log and pages: tried again by the next beat.
+    /// Of log and pages: the next beat tries again.
     pub fn chain_beat(&self) -> Result<Beat> {
         self.free_left_trees();
         let saved = self.free_saved();
@@ -354,13 +356,13 @@ impl Store {
         self.chains.is_needed(txn)
     }
 
-    /// Chains that `chain_beat` waits to free.
+    /// Chains that `chain_beat` has to free.
     pub fn chains_waiting(&self) -> usize {
         self.chains.waiting()
     }
 
     fn free_chain(&self, tree: TreeId, chain: &OverflowRef) -> Result<()> {
-        // A tree that is not there was dropped, its chains with it.
+        // A missing tree was dropped together with its chains.
         let Some(tree) = self.open_trees.enter(tree) else { return Ok(()) };
         match overflow::free(&tree, chain) {
             Err(error) if error.kind() == Kind::Corrupt => {

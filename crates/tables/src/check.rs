@@ -1,8 +1,8 @@
 //! Checks a table against itself: the tree's structure, the files of its indexes, and every index
 //! against the rows as multisets of (key bytes, primary key), both directions, at one snapshot.
 //!
-//! One pass sums a hash per index over the rows and over the entries; only where the sums differ do
-//! further passes look for the first entries and rows concerned.
+//! One pass sums a hash per index over the rows and over the entries. Only if the sums differ,
+//! further passes look for the first differing entries and rows.
 
 use crate::Store;
 use crate::row::Row;
@@ -25,7 +25,7 @@ const PAGE_PROBLEMS_MAX: usize = 100;
 /// Rows or entries between two looks at whether the check was cancelled.
 const ROWS_PER_POLL: u64 = 256;
 
-/// What a check of one table found; no problems means clean.
+/// The result of a check of one table; no problems means that it is intact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableCheck {
     /// Rows read.
@@ -34,43 +34,43 @@ pub struct TableCheck {
     pub entries: u64,
     /// One line per problem.
     pub problems: Vec<String>,
-    /// What could not be checked here.
+    /// Parts that could not be checked here.
     pub notes: Vec<String>,
 }
 
-/// What a check is at.
+/// The stage of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(i32)]
 pub enum CheckStage {
     /// The tree's pages, and those of long values.
     Pages,
-    /// Rows: what each index should hold.
+    /// Rows, and the entries that each index should have for them.
     Rows,
-    /// Files of the indexes, and what they hold.
+    /// Files of the indexes and their entries.
     Indexes,
 }
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CheckProgress {
     /// What it is at.
     pub stage: CheckStage,
-    /// How much of this stage is done, 0 to 1; never less than before.
+    /// The part of this stage that is done, 0 to 1; never decreases.
     pub share: f64,
 }
 
-/// Where a check is: in one of some equal parts of a stage.
+/// The position of a check: one of several equal parts of a stage.
 struct Watch<'s> {
     cancelled: &'s dyn Fn(CheckProgress) -> bool,
     stage: CheckStage,
     part: usize,
     parts: usize,
-    /// Rows, entries or pages of this part, about.
+    /// Estimated rows, entries or pages of this part.
     total: u64,
 }
 
 impl Watch<'_> {
-    /// So many rows, entries or pages of the part are done: goes on unless cancelled.
+    /// `done` rows, entries or pages of the part are done: continues unless cancelled.
     fn look(&self, done: u64) -> Result<()> {
         let of_part = done.min(self.total) as f64 / self.total.max(1) as f64;
         let share = (self.part as f64 + of_part) / self.parts as f64;
@@ -108,23 +108,23 @@ struct Checker<'s> {
     name: String,
     report: TableCheck,
     watch: Watch<'s>,
-    /// Rows or entries looked at in this part.
+    /// Rows or entries examined in this part.
     looked: u64,
 }
 
 impl Store {
-    /// Checks a table at the present moment; writers go on.
+    /// Checks a table at the present moment; writers continue.
     ///
     /// # Errors
-    /// `TableMissing`; what keeps the check itself from going on. Damage is in the report.
+    /// `TableMissing`; errors that keep the check itself from continuing. Damage is in the report.
     pub fn check_table(self: &Arc<Self>, name: &str) -> Result<TableCheck> {
         self.check_table_until(name, &|_| false)
     }
 
-    /// As `check_table`; `cancelled` is told how far it is, and ends it by saying so.
+    /// As `check_table`; `cancelled` hears the progress and ends the check by returning true.
     ///
     /// # Errors
-    /// As `check_table`; `StatementCancelled` if it has found nothing until then.
+    /// As `check_table`; `StatementCancelled` if it has found no problem until then.
     pub fn check_table_until(
         self: &Arc<Self>,
         name: &str,
@@ -132,7 +132,7 @@ impl Store {
     ) -> Result<TableCheck> {
         let mut txn = self.begin(Isolation::RepeatableRead, Access::ReadOnly);
         let table = self.table(name)?;
-        // First, so that it is not emptied after the snapshot.
+        // Use the table first, so that it is not emptied after the snapshot.
         txn.use_table(&table)?;
         let at = txn.take_snapshot()?;
         let state = table.state();
@@ -142,7 +142,7 @@ impl Store {
         let mut checker =
             Checker { store: self, txn, state, snapshot, name, report, watch, looked: 0 };
         match checker.run(at) {
-            // What it has found is worth more than that it did not end.
+            // Problems that were found matter more than the cancellation.
             Err(e) if e.kind() == Kind::Cancelled && !checker.report.problems.is_empty() => {}
             done => done?,
         }
@@ -201,11 +201,11 @@ impl Checker<'_> {
         self.watch.look(0)
     }
 
-    /// The tree's structure; and every page in use is a node of it, or of a chain that a row names
-    /// or that waits to be adopted or freed.
+    /// Checks the tree's structure, and that every page in use is a node of the tree or belongs to
+    /// a chain that a row names or that waits to be adopted or freed.
     ///
-    /// Writers go on meanwhile, so a page counts only if it has not changed since before: what is
-    /// in use is listed first, what may name it is looked at from then on.
+    /// Writers continue meanwhile, so a page counts only if it has not changed since: the pages in
+    /// use are listed first, and everything that may name them is read afterwards.
     fn pages(&mut self) -> Result<()> {
         let state = self.state.clone();
         let (tree, pages) = (&state.tree, &self.store.pages);
@@ -303,7 +303,7 @@ impl Checker<'_> {
         Ok(sum)
     }
 
-    /// Names the first entries without their row and the first rows without their entry.
+    /// Finds the first entries without a row and the first rows without an entry.
     fn name_differences(&mut self, index: &IndexLayout) -> Result<()> {
         let runs = self.store.runs.clone();
         let mut cursor =
@@ -351,7 +351,7 @@ impl Checker<'_> {
     }
 }
 
-/// The key of a row's entry, empty if it cannot be made here, and what the entry keeps beside it.
+/// The key of a row's entry, empty if it cannot be made here, and the values stored beside it.
 fn encode(index: &IndexLayout, row: &Row, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<()> {
     key.clear();
     value.clear();

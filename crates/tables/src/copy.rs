@@ -1,17 +1,16 @@
-//! Copying rows into a new table that nobody else knows, as an ALTER TABLE that copies does.
+//! Copies rows into a new table that no other session knows, for a copying ALTER TABLE.
 //!
-//! While keys ascend, leaves are built one behind the other in a tree of their own (`load`): no
-//! undo, no locks, nothing of the rows in the log. From the first row on that comes in another
-//! order all are sorted before (`sorter`). A row that does not fit a leaf puts what was loaded in
-//! the place of the table's tree, and rows are inserted from there on, by transactions that end
-//! every few rows; so they are from the beginning where duplicates are left out, which must be seen
-//! as they come. What is held of the copy does not grow with it either way. Indexes that nobody
-//! needs meanwhile are taken away first and built at the end, all in one pass over the rows
-//! (`build`).
+//! While keys ascend, leaves are built one after the other in a separate tree (`load`), without
+//! undo, locks or log records of the rows. At the first row in another order all rows are sorted
+//! first (`sorter`). At a row that does not fit a leaf the loaded tree replaces the table's, and
+//! further rows are inserted by transactions of a few rows each. If duplicates are left out, rows
+//! are inserted from the beginning, because duplicates must be found as the rows arrive. In no case
+//! does memory grow with the copy. Indexes that are not needed meanwhile are removed first and
+//! built at the end, in one pass over the rows (`build`).
 //!
-//! Nothing of it is a part of another transaction: whoever copies drops the table if the copy
-//! fails. A crash leaves the table as it is in the catalog: empty, with a part of the rows, or with
-//! all of them and without some of its indexes.
+//! The copy is not part of another transaction: the caller drops the table if the copy fails. A
+//! crash leaves the table as the catalog has it: empty, with a part of the rows, or with all rows
+//! but without some of its indexes.
 
 use crate::build::BuildProgress;
 use crate::catalog::run_spec;
@@ -33,7 +32,7 @@ mod sorter;
 
 /// Rows that a transaction of a copy inserts.
 const ROWS_OF_TXN: u64 = 1_000;
-/// Rows between two questions whether to go on.
+/// Rows between two checks for cancellation.
 const CHECK_EVERY: u64 = 1_024;
 
 /// A copy under way. Dropped before `finish` it leaves a table with a part of the rows and of the
@@ -43,16 +42,16 @@ pub struct TableCopy {
     table: Arc<Table>,
     name: String,
     progress: BuildProgress,
-    /// Those built at the end.
+    /// The indexes built at the end.
     indexes: Vec<IndexSpec>,
     way: Way,
     leaves_out: bool,
     rows: u64,
-    /// The key of a row that came after another one with it, and was sorted.
+    /// The key of a sorted row that has the key of an earlier one.
     duplicate: Option<Vec<u8>>,
 }
 
-/// How rows go in.
+/// How rows enter the table.
 enum Way {
     Load {
         old: Arc<TableState>,
@@ -63,13 +62,13 @@ enum Way {
         txn: Option<Box<TableTxn>>,
         rows: u64,
     },
-    /// It has failed, or all are in.
+    /// The copy has failed or is complete.
     Over,
 }
 
 impl Store {
-    /// Begins to copy rows into an empty table that nobody else uses; `progress` cancels it. If it
-    /// `leaves_out` duplicates, all unique keys are looked at as rows come.
+    /// Begins to copy rows into an empty table that nobody else uses; `progress` cancels it. If the
+    /// copy `leaves_out` duplicates, all unique keys are checked as rows arrive.
     ///
     /// # Errors
     /// `TableMissing`, `TreeNotEmpty`; those of storage.
@@ -84,7 +83,7 @@ impl Store {
         let old = table.state();
         self.check_empty(&old)?;
         let mut def = (*old.layout.def).clone();
-        // A primary key too long to cluster on is looked at as rows come.
+        // A primary key too long to cluster on is checked as rows arrive.
         let is_late = |i: &&IndexDef| !(i.entry.primary || i.entry.unique && leaves_out);
         let late = def.indexes.iter().filter(is_late);
         let indexes = late.map(|i| def.index_spec(i)).collect::<Result<Vec<_>>>()?;
@@ -116,11 +115,12 @@ impl Store {
 }
 
 impl TableCopy {
-    /// Takes a row; `values` are all columns in order.
+    /// Adds a row; `values` are all columns in order.
     ///
     /// # Errors
-    /// `DuplicateKey` of a key that is looked at as rows come: the row is left out, and the copy
-    /// may go on. After any other error it may not; `BuildCancelled` where its progress was.
+    /// `DuplicateKey` of a key that is checked as rows arrive: the row is left out, and the copy
+    /// may continue. After any other error it may not; `BuildCancelled` if its progress was
+    /// cancelled.
     pub fn push(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
         self.push_row(values)?;
         self.rows += 1;
@@ -159,7 +159,7 @@ impl TableCopy {
                 txn.insert(Box::new(begun))
             }
         };
-        // A wait that was cancelled: it is the copy that was.
+        // If a wait was cancelled, the copy was cancelled.
         txn.insert(&self.table, values).or_else(|error| self.progress.check().and(Err(error)))?;
         *rows += 1;
         if *rows < ROWS_OF_TXN {
@@ -175,22 +175,22 @@ impl TableCopy {
         txn.take().map_or(Ok(()), |txn| txn.commit(Durability::Lazy).map(drop))
     }
 
-    /// Rows that were taken.
+    /// The number of rows that were added.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Indexes that are built at the end.
+    /// The indexes that are built at the end.
     pub fn late_indexes(&self) -> impl Iterator<Item = &str> {
         self.indexes.iter().map(|index| index.name.as_str())
     }
 
-    /// Ends the copy: all rows are in, the indexes are built, and both are durable when this
-    /// returns.
+    /// Completes the copy: all rows are in the table, the indexes are built, and both are durable
+    /// when this returns.
     ///
     /// # Errors
-    /// `DuplicateKey` and `DuplicateInBuild`, of which the copy's progress tells more, and the row
-    /// is in the table; `BuildCancelled`; those of storage.
+    /// `DuplicateKey` and `DuplicateInBuild`, with details in the copy's progress; the row is then
+    /// in the table. `BuildCancelled`; those of storage.
     pub fn finish(&mut self) -> Result<()> {
         let done = self.end();
         self.progress.end();
@@ -213,7 +213,7 @@ impl TableCopy {
         self.store.add_indexes(&self.name, &self.indexes, &self.progress)
     }
 
-    /// A row came in another order: with all that were loaded it is sorted, and so are those that
+    /// A row came in another order: it is sorted together with all loaded rows and those that
     /// follow.
     fn sort_from_now(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
         let Way::Load { old, loader, .. } = std::mem::replace(&mut self.way, Way::Over) else {
@@ -222,7 +222,7 @@ impl TableCopy {
         let loaded = loader.state().clone();
         let begun = Sorter::new(&self.store, &self.progress);
         let sorter = begun.and_then(|sorter| self.take_back(*loader, sorter));
-        // Of rows alone: it has no index.
+        // The sorted rows have no index.
         let def = (*loaded.layout.def).clone();
         self.store.forget(&loaded);
         let mut sorter = sorter?;
@@ -253,15 +253,15 @@ impl TableCopy {
         Ok(sorter)
     }
 
-    /// From the next row on rows are inserted.
+    /// Inserts rows from the next one on.
     fn insert_from_now(&mut self) -> Result<()> {
         self.put_in_place()?;
         self.way = Way::Insert { txn: None, rows: 0 };
         Ok(())
     }
 
-    /// What was loaded, if rows are, takes the place of the empty table. Durable with what comes
-    /// after it.
+    /// Replaces the empty tree by the loaded one, if rows were loaded. Durable with the changes
+    /// that follow.
     fn put_in_place(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.way, Way::Over) {
             Way::Load { old, mut loader, sorter } => {

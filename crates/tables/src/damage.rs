@@ -1,9 +1,9 @@
-//! What is said of a damaged index: its names, beside the place of the damage. `runs` knows ids.
+//! Adds the names of table and index to errors of a damaged index. `runs` knows only ids.
 
 use crate::Store;
 use evenkeel_base::{Code, Error, IndexId, Result};
 
-/// What tells the place of the damage.
+/// The context that names the place of the damage.
 const PLACE: [&str; 4] = ["file", "offset", "block", "why"];
 
 impl Store {

@@ -1,10 +1,10 @@
 //! Schema changes: create, drop, rename, truncate. Columns and dropping an index are in `alter`,
 //! adding indexes is in `build`.
 //!
-//! One schema change of a table runs at a time; those that give space back also while the disk is
-//! full (G4). Each is a transaction on the catalog's rows,
-//! durable before it takes effect in memory; what a crash leaves behind without a catalog row
-//! (a tree, runs) is removed after the next start. No row is rewritten.
+//! One schema change of a table runs at a time; changes that free space work also while the disk is
+//! full (G4). Each is a transaction on the catalog's rows, durable before it takes effect in
+//! memory. Trees and runs that a crash leaves without a catalog row are removed after the next
+//! start. No row is rewritten.
 
 use crate::alter::Changed;
 use crate::catalog::{AUTO_INCREMENT, COUNTERS, NextId, run_spec};
@@ -26,14 +26,14 @@ impl Store {
     /// Makes a table.
     ///
     /// # Errors
-    /// `TableExists`, and whatever is wrong with the definition, by its own code.
+    /// `TableExists`, and faults of the definition, each by its own code.
     pub fn create_table(self: &Arc<Self>, name: &str, spec: &TableSpec) -> Result<Arc<Table>> {
         self.create_table_as(name, spec, false)
     }
 
-    /// Makes a table that nobody wants after a crash: neither it nor what is written to it waits
-    /// for the log. A crash leaves it or not, as whole as any table; the caller drops it then, by
-    /// its name.
+    /// Makes a table that is not needed after a crash: neither creating nor writing it waits for
+    /// the log. After a crash it may exist, as intact as any table; the caller then drops it by its
+    /// name.
     ///
     /// # Errors
     /// As `create_table`.
@@ -54,7 +54,7 @@ impl Store {
         let _names = self.lock(&self.names, &SchemaWait::default())?;
         self.check_free(name)?;
         let rules = self.rules;
-        // Checked with ids that do not matter before any are used.
+        // Check with placeholder ids before any are used.
         let def = TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
         Layout::new(Arc::new(def), 1, rules)?.check_row_fits(self.pages.page_size())?;
         let id = TableId(self.next_id(NextId::Table)?);
@@ -83,7 +83,8 @@ impl Store {
         }
     }
 
-    /// A latch of schema changes. # Errors: `TableBusy` after its time, `StatementCancelled`.
+    /// Takes a latch of schema changes. # Errors: `TableBusy` after its timeout,
+    /// `StatementCancelled`.
     fn lock<'l>(&self, latch: &'l EventLatch, wait: &SchemaWait<'_>) -> Result<EventGuard<'l>> {
         let timeout = wait.timeout.unwrap_or_else(|| self.lock_wait());
         wait.in_steps(timeout, |step| latch.lock_for(&self.rt, Cause::Schema, step))
@@ -97,7 +98,7 @@ impl Store {
         wait: &SchemaWait<'_>,
     ) -> Result<EventGuard<'t>> {
         let guard = self.lock(&table.ddl, wait).map_err(|e| e.with("table", name))?;
-        // It may have been dropped or renamed meanwhile.
+        // The table may have been dropped or renamed meanwhile.
         match self.catalog.find(name) {
             Some(now) if Arc::ptr_eq(&now, table) => Ok(guard),
             _ => Err(Error::new(Code::TableMissing).with("table", name)),
@@ -121,8 +122,8 @@ impl Store {
         Ok(tree)
     }
 
-    /// Gives a tree's pages back, if somebody reverts rows of it when he has done so; what fails
-    /// here is made good at the next start.
+    /// Frees a tree's pages. While rows of it are being rolled back this happens afterwards. The
+    /// next start repeats a free that fails here.
     fn forget_tree(&self, tree: &Tree) {
         if self.open_trees.remove(&self.rt, tree, self.lock_wait()) {
             self.free_tree(tree);
@@ -135,7 +136,7 @@ impl Store {
         }
     }
 
-    /// Frees trees that were dropped while somebody was within them.
+    /// Frees trees that were dropped while in use.
     pub(crate) fn free_left_trees(&self) {
         for tree in self.open_trees.left_ones() {
             self.free_tree(&tree);
@@ -156,8 +157,7 @@ impl Store {
         self.change_catalog_at(Durability::Sync, change)
     }
 
-    /// As `change_catalog`, for a change of one table; the change of a temporary table is not
-    /// synced.
+    /// As `change_catalog`, for a change of one table; a change of a temporary table is not synced.
     pub(crate) fn change_catalog_of(
         self: &Arc<Self>,
         table: &Table,
@@ -170,7 +170,7 @@ impl Store {
         self.change_catalog_at(durability, change)
     }
 
-    /// As `change_catalog`, as durable as asked.
+    /// As `change_catalog`, with the given durability.
     pub(crate) fn change_catalog_at(
         self: &Arc<Self>,
         durability: Durability,
@@ -189,7 +189,7 @@ impl Store {
         self.drop_table_with(name, &SchemaWait::default())
     }
 
-    /// The same with a wait of its own.
+    /// As `drop_table`, with the caller's wait.
     ///
     /// # Errors
     /// As `drop_table`; `StatementCancelled`.
@@ -202,7 +202,7 @@ impl Store {
         let _ddl = self.lock_ddl(name, &table, wait)?;
         table.close(&self.rt, self.lock_wait(), wait)?;
         let state = table.state();
-        // Nobody writes the table's counter again, who came by without using the table.
+        // Threads that write the counter without using the table find it gone afterwards.
         let counter = table.auto.raise.lock(&self.rt, Cause::Schema);
         let remove = |txn: &mut TableTxn| self.remove_table(txn, &state.layout.def);
         let done = self.change_catalog_of(&table, remove);
@@ -242,7 +242,7 @@ impl Store {
         self.rename_table_with(from, to, &SchemaWait::default())
     }
 
-    /// The same with a wait of its own, for other schema changes.
+    /// As `rename_table`, with the caller's wait for other schema changes.
     ///
     /// # Errors
     /// As `rename_table`; `TableBusy`, `StatementCancelled`.
@@ -267,7 +267,7 @@ impl Store {
     }
 
     /// Empties a table: waits for transactions that use it, then gives it a new tree and new
-    /// indexes. Its auto-increment goes on.
+    /// indexes. Its auto-increment numbers continue.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`.
@@ -275,7 +275,7 @@ impl Store {
         self.truncate_table_with(name, &SchemaWait::default())
     }
 
-    /// The same with a wait of its own.
+    /// As `truncate_table`, with the caller's wait.
     ///
     /// # Errors
     /// As `truncate_table`; `StatementCancelled`.
@@ -283,8 +283,8 @@ impl Store {
         self.truncate_as(name, wait, false)
     }
 
-    /// The same, and its numbers begin at 1 again: in one change, so that a crash leaves both or
-    /// neither.
+    /// As `truncate_table_with`; the auto-increment numbers also begin at 1 again, in the same
+    /// change, so that a crash leaves both done or neither.
     ///
     /// # Errors
     /// As `truncate_table_with`.
@@ -309,7 +309,7 @@ impl Store {
     fn truncate_closed(self: &Arc<Self>, table: &Arc<Table>, restart: bool) -> Result<()> {
         let old = table.state();
         let new = self.successor(&old)?;
-        // Nobody raises the mark meanwhile, who came by without using the table.
+        // Keep threads that do not use the table from raising the mark meanwhile.
         let counter = restart.then(|| table.auto.raise.lock(&self.rt, Cause::Schema));
         let born = self.change_catalog_of(table, |txn| {
             if restart {
@@ -329,12 +329,12 @@ impl Store {
         Ok(())
     }
 
-    /// The same table with an empty tree and new indexes, which nobody knows yet.
+    /// The same table with an empty tree and new indexes, not yet visible.
     pub(crate) fn successor(self: &Arc<Self>, old: &TableState) -> Result<Arc<TableState>> {
         self.successor_as(old, (*old.layout.def).clone())
     }
 
-    /// The same with another definition of the same columns.
+    /// As `successor`, with another definition of the same columns.
     pub(crate) fn successor_as(
         self: &Arc<Self>,
         old: &TableState,
@@ -346,7 +346,7 @@ impl Store {
         Ok(Arc::new(TableState { layout, tree }))
     }
 
-    /// Makes a successor durable. Returns when: older snapshots do not know its rows.
+    /// Makes a successor durable. Returns its timestamp: older snapshots do not see its rows.
     pub(crate) fn replace_in_catalog(
         self: &Arc<Self>,
         old: &TableState,
@@ -368,7 +368,7 @@ impl Store {
         self.put_table(txn, def)
     }
 
-    /// Puts a successor in the place of a table's state; the old one's space is given back.
+    /// Replaces a table's state by a successor and frees the space of the old state.
     pub(crate) fn replace(&self, table: &Table, old: &TableState, new: &TableState, born: Lsn) {
         table.set_born(born);
         let (layout, tree) = (new.layout.clone(), new.tree.clone());
@@ -378,7 +378,7 @@ impl Store {
         self.forget(old);
     }
 
-    /// Gives the space of a state back that is no table's.
+    /// Frees the space of a state that belongs to no table.
     pub(crate) fn forget(&self, state: &TableState) {
         for index in &state.layout.def.indexes {
             self.forget_index(index.id);
@@ -386,8 +386,8 @@ impl Store {
         self.forget_tree(&state.tree);
     }
 
-    /// The rows of a table were copied into it from another one, whose place it takes: snapshots
-    /// from now on may read it, older ones get `TableTooNew`.
+    /// Declares that the rows of a table were copied into it from another table that it replaces:
+    /// snapshots from now on may read it, older ones get `TableTooNew`.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -396,7 +396,7 @@ impl Store {
         Ok(())
     }
 
-    /// Every snapshot may read a table, which nobody else knows, however young it is.
+    /// Lets every snapshot read a table that only its owner knows, however new it is.
     ///
     /// # Errors
     /// `TableMissing`.

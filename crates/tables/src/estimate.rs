@@ -1,4 +1,4 @@
-//! How many rows lie in a range of an index: counted up to a bound, estimated beyond it.
+//! The number of rows in a range of an index: counted up to a bound, estimated beyond it.
 
 use crate::range::{ByteRange, Range};
 use crate::scan::key_range;
@@ -13,19 +13,19 @@ use std::sync::Arc;
 
 /// Entries counted at most.
 const COUNTED_MAX: u64 = 128;
-/// The number of rows of a table that had this many is not estimated anew at each change.
+/// For tables with at least this many rows the number is not estimated anew at each change.
 const STEADY_ROWS: u64 = 1_000;
-/// Log bytes by which it may be behind, per row: a row takes 60 bytes or more, so about one
-/// in seven can be new.
+/// Log bytes per row by which the number may be out of date. A row takes at least 60 bytes, so
+/// about one row in seven can be new.
 const STEADY_LOG_BYTES: u64 = 8;
 /// The same for rows of aborted transactions, which lie together: a few leaves in a hundred make a
 /// tree uneven.
 const ABORTED_LOG_BYTES: u64 = 240;
-/// The rows of a range of which one in so many may be none count as rows.
+/// The rows of a range count as exact if at most one in this many may not exist.
 const DOUBTFUL: u64 = 8;
 
-/// What may have changed rows since: how long the log is, and how many rows went or came back at
-/// once when their transactions were aborted, of which the log tells when they are reverted.
+/// What may have changed the number of rows since: the length of the log, and the rows of aborted
+/// transactions, which the log records only when they are rolled back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     log: Lsn,
@@ -45,7 +45,7 @@ impl Moment {
     }
 }
 
-/// How many rows a tree had at a moment.
+/// The number of rows of a tree at a moment.
 #[derive(Clone, Copy, Debug)]
 struct RowsAt {
     tree: TreeId,
@@ -53,13 +53,13 @@ struct RowsAt {
     size: Size,
 }
 
-/// What was last estimated of a table. TRUNCATE gives the table another tree, of which nothing is
-/// known then.
+/// The last estimate of a table. TRUNCATE gives the table another tree, for which there is no
+/// estimate.
 #[derive(Debug, Default)]
 pub(crate) struct RowsKnown(RwLock<Option<RowsAt>>);
 
 impl RowsKnown {
-    /// It, if not much can have changed since.
+    /// The estimate, if not much can have changed since.
     pub fn get(&self, tree: TreeId, now: Moment) -> Option<Size> {
         let known = (*self.0.read()).filter(|known| known.tree == tree)?;
         let rows = known.size.rows;
@@ -69,8 +69,8 @@ impl RowsKnown {
 }
 
 impl Store {
-    /// About how large a table is: exactly as estimated now for small ones and for those nobody
-    /// changes, a little behind for large ones.
+    /// The approximate size of a table: a present estimate for small tables and for tables that do
+    /// not change, a slightly old one for large ones.
     ///
     /// # Errors
     /// Of storage.
@@ -102,7 +102,8 @@ impl Store {
         let upper = range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         if !self.size_estimate(table)?.is_uneven {
             let rows = state.tree.estimate(lower, upper)?;
-            // All that is being reverted may lie between the ends, which know nothing of it.
+            // All rows that are being rolled back may lie in the range, and the ends of the range
+            // do not show that.
             if self.txns.reverting_rows() <= rows / DOUBTFUL {
                 return Ok(rows);
             }
@@ -115,9 +116,9 @@ impl TableTxn {
     /// About how many rows lie in a range of the clustered key; 0 only if there is none.
     ///
     /// # Errors
-    /// `TableMissing`, `TableBusy`; what is wrong with the range, of storage.
+    /// `TableMissing`, `TableBusy`; faults of the range; of storage.
     pub fn key_estimate(&mut self, table: &Arc<Table>, range: Range<'_>) -> Result<u64> {
-        // First: nobody must drop the tree that is looked at.
+        // Use the table first, so that its tree is not dropped.
         self.enter(table, Use::Read)?;
         let state = table.state();
         let range = state.layout.byte_range(&state.layout.key, range)?;
@@ -127,7 +128,7 @@ impl TableTxn {
     /// About how many rows lie in a range of an index; 0 only if there is none.
     ///
     /// # Errors
-    /// `IndexMissing`, what is wrong with the range, of storage.
+    /// `IndexMissing`, faults of the range, of storage.
     pub fn index_estimate(
         &mut self,
         table: &Arc<Table>,
@@ -144,8 +145,7 @@ impl TableTxn {
         self.entries_in(layout.id, range, COUNTED_MAX)
     }
 
-    /// As `index_estimate`, of a range that is not empty; `counted_max` entries are counted at
-    /// most.
+    /// As `index_estimate`, for a range that is not empty; counts at most `counted_max` entries.
     pub(crate) fn entries_in(
         &self,
         index: IndexId,

@@ -1,15 +1,16 @@
 //! The gate of schema epochs (F1): row operations enter it in their last step, a schema change
 //! shuts the present epoch and waits for those inside.
 //!
-//! Who enters counts itself first and compares then; who shuts changes the epoch first and looks at
-//! the count then. So an operation either finds the new epoch or is waited for. The models of
-//! `crates/sim/tests/models` compile this file against their own atomics.
+//! An operation that enters counts itself first and then compares the epoch. A schema change that
+//! shuts the gate changes the epoch first and then reads the count. So an operation either finds
+//! the new epoch or is waited for. The models of `crates/sim/tests/models` compile this file
+//! against their own atomics.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) struct SchemaGate {
     epoch: AtomicU64,
-    /// Inside, by parity of the epoch: schema changes are made one at a time.
+    /// Operations inside, by parity of the epoch; schema changes are made one at a time.
     inside: [AtomicU64; 2],
 }
 
@@ -22,13 +23,14 @@ impl SchemaGate {
         &self.inside[(epoch & 1) as usize]
     }
 
-    /// Counts an operation in; false if the epoch is another one. It leaves in both cases.
+    /// Counts an operation in; false if the epoch differs. The operation calls `leave` in both
+    /// cases.
     pub fn enter(&self, epoch: u64) -> bool {
         self.count(epoch).fetch_add(1, Ordering::SeqCst);
         self.is_open(epoch)
     }
 
-    /// It leaves; true if somebody may wait for that.
+    /// Counts an operation out; true if a schema change may wait for that.
     pub fn leave(&self, epoch: u64) -> bool {
         self.count(epoch).fetch_sub(1, Ordering::SeqCst) == 1
     }
@@ -43,7 +45,7 @@ impl SchemaGate {
         self.epoch.store(epoch, Ordering::SeqCst);
     }
 
-    /// True if nobody is inside with this epoch, which is not open any more.
+    /// True if no operation is inside with this epoch, which is no longer open.
     pub fn is_empty(&self, epoch: u64) -> bool {
         self.count(epoch).load(Ordering::SeqCst) == 0
     }

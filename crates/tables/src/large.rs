@@ -1,8 +1,8 @@
-//! Values as streams: written ahead of their row, read a page at a time (E4). Neither way holds
-//! more than a page of the value in memory.
+//! Values as streams: written ahead of their row, and read a page at a time (E4). Neither direction
+//! holds more than a page of the value in memory.
 //!
-//! A value written ahead is nobody's until a row takes it; dropped before that, its pages are freed
-//! in the background, as they are after a crash.
+//! A value written ahead belongs to no row until a row takes it. If it is dropped before that, its
+//! pages are freed in the background, as they are after a crash.
 
 use crate::chains::{BegunChain, Chains};
 use crate::store::Store;
@@ -18,7 +18,7 @@ use evenkeel_txn::SnapshotGuard;
 use std::io;
 use std::sync::Arc;
 
-/// Whoever writes a chain, until a row record adopts it: gives it up when dropped.
+/// Owns a chain until a row record adopts it; abandons it when dropped.
 struct Claim {
     chains: Arc<Chains>,
     background: Arc<Event>,
@@ -34,7 +34,7 @@ impl Drop for Claim {
     }
 }
 
-/// A chain that is written; freed when dropped, unless a row record has adopted it.
+/// A completely written chain; freed when dropped, unless a row record has adopted it.
 pub(crate) struct ValueChain {
     reference: OverflowRef,
     _claim: Claim,
@@ -71,13 +71,13 @@ impl ChainWriter {
     }
 }
 
-/// Writes a long value ahead of its row. `finish` gives the handle that a row takes it by; dropped
-/// before, the value is given up.
+/// Writes a long value ahead of its row. `finish` returns the handle by which a row takes the
+/// value; dropped before, the value is freed.
 pub struct ValueWriter {
     writer: ChainWriter,
     tree: TreeId,
     len: u64,
-    /// Bytes of a character whose end has not come yet; `None` once it is no UTF-8.
+    /// The bytes of a character whose end has not come yet; `None` once the value is not UTF-8.
     text: Option<Vec<u8>>,
 }
 
@@ -124,7 +124,8 @@ impl io::Write for ValueWriter {
     }
 }
 
-/// The bytes of a character begun at the end of `open` and `bytes`; `None` if they are no UTF-8.
+/// The bytes of an incomplete character at the end of `open` and `bytes`; `None` if they are not
+/// UTF-8.
 fn unfinished(mut open: Vec<u8>, mut bytes: &[u8]) -> Option<Vec<u8>> {
     while !open.is_empty() && !bytes.is_empty() {
         open.push(bytes[0]);
@@ -142,7 +143,7 @@ fn unfinished(mut open: Vec<u8>, mut bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A long value that is written and belongs to no row yet; dropped, it is freed.
+/// A long value that is written and belongs to no row yet; freed when dropped.
 pub struct LargeValue {
     chain: ValueChain,
     tree: TreeId,
@@ -211,7 +212,7 @@ impl TableTxn {
         Ok(ValueWriter { writer, tree: state.tree.id(), len: 0, text: Some(Vec::new()) })
     }
 
-    /// A chain carries the stamp of the operation that comes next, so that needs its id now.
+    /// A chain carries the stamp of the next operation, so the transaction needs its id now.
     pub(crate) fn chain_writer(&mut self, tree: &Tree) -> Result<ChainWriter> {
         self.store.txns.reserve_undo(&self.inner, UndoRecord::encoded_len_max(0, 0))?;
         Ok(ChainWriter::new(&self.store, tree, self.inner.next_stamp()))

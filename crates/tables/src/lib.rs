@@ -2,8 +2,8 @@
 //!
 //! A [`Store`] is all tables of one database over the layers below: rows in clustered trees
 //! (`tree`), secondary indexes in `runs`, versions, locks and outcomes in `txn`, one log. A row
-//! operation is one log record; its index entries ride in it (architecture 4.4). [`TableTxn`]
-//! is where rows are read and changed.
+//! operation is one log record, which contains its index entries. [`TableTxn`] reads and changes
+//! rows.
 #![forbid(unsafe_code)]
 
 mod ahead;

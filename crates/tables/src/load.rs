@@ -1,10 +1,10 @@
-//! Loading an empty table at once: leaves are built one behind the other from rows in key order,
-//! into a tree of their own; the table's indexes are then built over it as by ADD INDEX; one
-//! transaction on the catalog puts tree and indexes in the place of the old ones.
+//! Loading an empty table at once: leaves are built one after the other from rows in key order in a
+//! separate tree; the table's indexes are then built over it as by ADD INDEX; one transaction on
+//! the catalog replaces the old tree and indexes.
 //!
-//! Nobody else uses the table meanwhile. A crash or an error before the catalog's commit leaves the
-//! table as it was; what was written then belongs to no table and goes at the next start, as with
-//! every schema change.
+//! No other transaction uses the table meanwhile. A crash or an error before the catalog's commit
+//! leaves the table as it was; pages and runs written until then belong to no table and are removed
+//! at the next start, as for every schema change.
 
 use crate::build::{BuildProgress, newest_committed, scan};
 use crate::catalog::run_spec;
@@ -18,13 +18,13 @@ use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// Rows between two questions whether to go on.
+/// Rows between two checks for cancellation.
 const CHECK_EVERY: u64 = 1024;
 
 impl Store {
-    /// Fills an empty table with rows in ascending order of the primary key; their number. All or
-    /// nothing; durable when this returns. Waits for the transactions that use the table and keeps
-    /// others out of it.
+    /// Fills an empty table with rows in ascending order of the primary key and returns their
+    /// number. All or nothing; durable when this returns. Waits for the transactions that use the
+    /// table and keeps others out of it.
     ///
     /// # Errors
     /// `TreeNotEmpty`, `RowsNotSorted` naming the row, `DuplicateInBuild`, `RowTooLong` (a row that
@@ -121,7 +121,7 @@ impl Store {
     }
 }
 
-/// Opens a closed table again, also if the caller's iterator panics.
+/// Reopens a closed table, also if the caller's iterator panics.
 pub(crate) struct Closed<'a>(pub &'a Table);
 
 impl Drop for Closed<'_> {
@@ -142,7 +142,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// For a table whose state this one will be.
+    /// For a table that will have `state`.
     pub fn new(store: &Arc<Store>, table: &Arc<Table>, state: &Arc<TableState>) -> Result<Loader> {
         Ok(Loader {
             store: store.clone(),
@@ -155,17 +155,17 @@ impl Loader {
         })
     }
 
-    /// The state that it fills.
+    /// The state that is filled.
     pub fn state(&self) -> &Arc<TableState> {
         &self.state
     }
 
-    /// All rows are in; their number.
+    /// All rows are in; returns their number.
     pub fn finish(self, progress: &BuildProgress) -> Result<u64> {
         self.tree.finish(&|| progress.check())
     }
 
-    /// The key and the row that these values make.
+    /// Encodes the key and the row of these values.
     pub fn encode(&mut self, values: &[ValueRef<'_>]) -> Result<(&[u8], &[u8])> {
         let layout = &self.state.layout;
         layout.check_values(values)?;
@@ -196,7 +196,7 @@ impl Loader {
         Ok((&self.key, &self.row))
     }
 
-    /// Takes the next row.
+    /// Adds the next row.
     pub fn push(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
         self.encode(values)?;
         let (key, row) = (std::mem::take(&mut self.key), std::mem::take(&mut self.row));
@@ -205,7 +205,7 @@ impl Loader {
         pushed
     }
 
-    /// The same of a key and a row as `encode` gives them.
+    /// As `push`, for a key and a row from `encode`.
     pub fn push_encoded(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
         let row = LeafRow { flags: 0, stamp: Stamp::default(), row };
         let named = |e: Error| match e.code() {

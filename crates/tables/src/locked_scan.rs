@@ -1,25 +1,26 @@
-//! Scans that lock: by clustered key or by an index, both ways, row by row as they are asked for.
+//! Scans that lock: by clustered key or by an index, in both directions, one row per call.
 //!
-//! 1. Where the level asks for it (SERIALIZABLE) the whole range is locked first; then rows of the
-//!    table are only waited for, those of an index locked too. A lookup of one unique key locks the
-//!    key if there is no row (from REPEATABLE READ on). A scan that leaves out what others hold
-//!    locks neither: just the rows it gives.
-//! 2. Keys come from a copied leaf or a batch of index entries; the row is looked at and locked
-//!    under the leaf latch (A7). By an index, its key is checked again behind that: a row that has
-//!    another one by now is let go and passed over. Nothing is latched between two calls.
-//!    A copied leaf serves as long as it is as it was copied, which the latch's holder sees;
-//!    behind a change, and behind its last row, the scan seeks its last key in the tree as it is.
-//! 3. Leaves that are noted as dead (E6) are skipped unread. The lock of a range that covers them
-//!    was taken before; who puts a row into one takes the note away first, so he comes before the
-//!    scan or finds that lock.
-//! 4. Many row locks of one scan become a lock of the range they lie in, so that memory does not
-//!    grow with the rows.
+//! 1. At SERIALIZABLE the whole range is locked first; then rows of the table are only waited for,
+//!    and rows found by an index are locked too. From REPEATABLE READ on a lookup of one unique key
+//!    locks the key if there is no row. A scan that skips rows of other transactions (SKIP LOCKED)
+//!    locks neither, only the rows that it returns.
+//! 2. Keys come from a copied leaf or a batch of index entries; the row is read and locked under
+//!    the leaf latch (A7). For an index the row's key is checked again afterwards: a row that has
+//!    another key by now is unlocked and skipped. No latch is held between two calls. A copied leaf
+//!    is used as long as the leaf is unchanged, which the holder of the latch sees; behind a
+//!    change, and behind the last row, the scan seeks its last key in the present tree.
+//! 3. Leaves noted as dead (E6) are skipped unread. The lock of a range that covers them was taken
+//!    before. A writer that puts a row into such a leaf first removes the note, so it either comes
+//!    before the scan or finds that lock.
+//! 4. Many row locks of one scan become a lock of their range, so that memory does not grow with
+//!    the rows.
 //!
-//! Rows that the transaction itself has put in since the scan was opened are not given (A6); those
-//! it has changed are given as they are now.
+//! Rows that the transaction itself has inserted since the scan was opened are not returned (A6);
+//! rows that it has changed are returned as they are now.
 //!
-//! A peek (semi-consistent read) gives the last committed version of a row that another transaction
-//! holds, without a lock; the next call locks that row, unless `unlock` said that it is not wanted.
+//! A peek (semi-consistent read) returns the last committed version of a row that another
+//! transaction holds, without a lock; the next call locks that row, unless `unlock` said that it is
+//! not wanted.
 
 use crate::locker::{Locker, Where, not_available};
 use crate::range::{ByteRange, Range};
@@ -41,7 +42,7 @@ use std::sync::Arc;
 /// Row locks of a scan that become one lock of their range.
 const COALESCED_ROWS: usize = 1024;
 
-/// What a step of a scan gave.
+/// The result of a step of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// There are no more rows.
@@ -55,37 +56,37 @@ pub enum Given {
 /// An entry of an index that was read ahead: key, clustered key.
 type Ahead = (Vec<u8>, Vec<u8>);
 
-/// Where keys come from.
+/// The source of keys.
 enum Keys {
-    /// One clustered key; gone once it was looked at.
+    /// One clustered key; `None` once it was read.
     One(Option<Vec<u8>>),
-    /// The table's tree; not sought yet at first. `moves`: the leaf has changed while its rows were
-    /// given, as it does where each of them is changed.
+    /// The table's tree. `sought`: false until the first seek. `moves`: the leaf has changed while
+    /// its rows were returned, as it does if each of them is changed.
     Tree { cursor: Box<Cursor>, sought: bool, moves: bool },
-    /// The index at this position; the keys to lock if there is no row.
+    /// The index at this position, and the keys to lock if there is no row.
     Index { at: usize, id: IndexId, ahead: VecDeque<Ahead>, unique: Option<ByteRange> },
 }
 
-/// A scan that locks the rows it gives.
+/// A scan that locks the rows that it returns.
 pub struct LockedScan {
     locker: Locker,
     state: Arc<TableState>,
     keys: Keys,
-    /// What is left of the range.
+    /// The rest of the range.
     range: ByteRange,
     direction: Direction,
     locking: Locking,
-    /// Key of the index entry of the row given last; empty without an index.
+    /// Key of the index entry of the last row; empty without an index.
     entry_key: Vec<u8>,
-    /// Clustered key of the row given last.
+    /// Clustered key of the last row.
     here: Vec<u8>,
-    /// That of the row before it, in the tree: where to look anew from.
+    /// Clustered key of the row before it in the tree, from which to search again.
     before: Vec<u8>,
-    /// Its lock was taken by this scan.
+    /// This scan took the lock of the last row.
     took: bool,
-    /// The transaction's next operation when that was done.
+    /// The transaction's next operation when the last row was returned.
     given_at: UndoNo,
-    /// It was given as a peek.
+    /// The last row was returned as a peek.
     peeked: bool,
     /// Locks taken that may become one of a range.
     taken: Vec<Vec<u8>>,
@@ -105,8 +106,8 @@ impl LockedScan {
         Ok(self.step(row, false)? == Given::Locked)
     }
 
-    /// The same, but a row that another transaction holds is given as it was committed last, once.
-    /// Indexes are not peeked at.
+    /// As `next`, but returns a row that another transaction holds once, as it was committed last.
+    /// Rows found by an index are not peeked at.
     ///
     /// # Errors
     /// As `next`.
@@ -114,7 +115,7 @@ impl LockedScan {
         self.step(row, true)
     }
 
-    /// Calls `f` with each row that is left, locked; it returns false to stop.
+    /// Calls `f` with each remaining row, locked; `f` returns false to stop.
     ///
     /// # Errors
     /// As `next`, and what `f` returns.
@@ -128,8 +129,8 @@ impl LockedScan {
         Ok(())
     }
 
-    /// The row given last is not wanted, or the transaction has changed it, which holds it as well:
-    /// its lock goes, if this scan took it.
+    /// Releases the lock of the last row, if this scan took it: the row is not wanted, or the
+    /// transaction has changed it and holds it by the change as well.
     pub fn unlock(&mut self) {
         self.peeked = false;
         if std::mem::replace(&mut self.took, false) {
@@ -143,8 +144,8 @@ impl LockedScan {
         }
     }
 
-    /// Goes on behind a row of the scan: its clustered key bytes, in an index behind the bytes of
-    /// its entry too (none without an index).
+    /// Continues behind a row of the scan, given by its clustered key bytes and, for an index, the
+    /// bytes of its entry (empty without an index).
     ///
     /// # Errors
     /// Of storage.
@@ -182,7 +183,8 @@ impl LockedScan {
     fn find(&mut self, row: &mut Row, peek: bool) -> Result<Given> {
         row.clear();
         self.took = false;
-        // A row that a range lock covers is not locked itself, which would tell.
+        // A row in a locked range is not locked itself, so no lock call reports an ended
+        // transaction.
         self.locker.inner.check_open()?;
         loop {
             let again = std::mem::replace(&mut self.peeked, false);
@@ -210,7 +212,7 @@ impl LockedScan {
             if let Keys::Index { at, .. } = self.keys
                 && !row_has_key(&self.state, at, row, &self.entry_key)?
             {
-                // No row of the scan (any more).
+                // The row does not belong to the scan (any more).
                 self.unlock();
                 continue;
             }
@@ -219,7 +221,7 @@ impl LockedScan {
         }
     }
 
-    /// The next key is what comes behind the one before this, in the tree as it is now.
+    /// Continues behind the row before the last one, in the present tree.
     fn look_anew(&mut self) {
         if let Keys::Tree { moves, .. } = &mut self.keys {
             *moves = true;
@@ -227,10 +229,10 @@ impl LockedScan {
         }
     }
 
-    /// Where the row at `here` is looked for.
+    /// Where to look for the row at `here`.
     fn place_of_key(&self, again: bool) -> Where<'_> {
         match &self.keys {
-            // A row that was peeked at may have been left long ago.
+            // A peeked row may have been passed long ago.
             Keys::Tree { cursor, moves: false, .. } if !again => Where::Cursor(cursor),
             _ => Where::Tree,
         }
@@ -258,8 +260,8 @@ impl LockedScan {
         Ok(locked)
     }
 
-    /// The locks of many rows, but for the last, become one of their range, unless another
-    /// transaction holds something in between.
+    /// Replaces the locks of many rows, except the last, by one lock of their range, unless another
+    /// transaction holds a lock in between.
     fn coalesce(&mut self) -> Result<()> {
         let last = self.taken.pop();
         let (txns, me) = (&self.locker.store.txns, &self.locker.inner);
@@ -270,7 +272,7 @@ impl LockedScan {
         }
         let bounds = (Bound::Included(&from[..]), Bound::Included(&to[..]));
         match txns.lock_range(me, space, bounds, self.locking.mode, Policy::NoWait) {
-            // The newest first: it is found at the end of what the transaction holds.
+            // The newest first: it is at the end of the transaction's list.
             Ok(_) => self
                 .taken
                 .iter()
@@ -312,12 +314,12 @@ impl LockedScan {
                 match *sought {
                     false => {
                         seek(cursor, &self.range, self.direction)?;
-                        // It was to go on behind a row, and could not.
+                        // The scan should have continued behind a row, and could not.
                         if !self.here.is_empty() {
                             cursor.resume_after(&self.here)?;
                         }
                     }
-                    // Within a leaf whoever locks the row sees whether its copy is old.
+                    // Within a leaf, locking the row shows whether the copy is old.
                     true if within && !*moves => {}
                     true if !self.here.is_empty() => cursor.resume_after(&self.here)?,
                     true if *moves => seek(cursor, &self.range, self.direction)?,
@@ -347,7 +349,7 @@ impl LockedScan {
         }
     }
 
-    /// Reads entries of the index ahead. If there is none under a unique key, locks the key.
+    /// Reads index entries ahead. If there is none under a unique key, locks the key.
     fn read_ahead(&mut self) -> Result<()> {
         let Keys::Index { id, unique, .. } = &mut self.keys else { return Ok(()) };
         if self.range.is_empty() {
@@ -365,8 +367,9 @@ impl LockedScan {
         Ok(())
     }
 
-    /// Some entries from the beginning of the range, as they are now: committed and own. Another
-    /// transaction's undecided entry counts as a locked row (A7): those before it come first.
+    /// Some entries from the beginning of the range, in their present state: committed and own
+    /// ones. Another transaction's undecided entry is treated like a locked row (A7): entries
+    /// before it come first.
     fn current_entries(&self, index: IndexId) -> Result<VecDeque<Ahead>> {
         let Locker { store, inner, .. } = &self.locker;
         let wait = self.locking.wait;
@@ -401,12 +404,12 @@ impl LockedScan {
     }
 }
 
-/// Cuts off the range what comes up to the entry (key, pk), in the direction of the scan.
+/// Removes from the range everything up to the entry (key, pk), in the direction of the scan.
 fn cut(range: &mut ByteRange, direction: Direction, key: &[u8], pk: &[u8]) {
     let mut at = [key, pk].concat();
     match direction {
         Direction::Forward => {
-            // The next byte string above.
+            // The next greater byte string.
             at.push(0);
             range.lower = at;
         }
@@ -414,7 +417,7 @@ fn cut(range: &mut ByteRange, direction: Direction, key: &[u8], pk: &[u8]) {
     }
 }
 
-/// The values of a range that is one prefix of a key.
+/// The values, if the range is one prefix of a key.
 fn prefix_len(range: &Range<'_>) -> Option<usize> {
     match (range.lower, range.upper) {
         (Bound::Included(a), Bound::Included(b)) if a == b && a.iter().all(|v| !v.is_null()) => {
@@ -428,7 +431,7 @@ impl TableTxn {
     /// A scan that locks the newest versions of the rows whose primary key lies in `range`.
     ///
     /// # Errors
-    /// Lock errors, what is wrong with the range.
+    /// Lock errors, faults of the range.
     pub fn locked_scan(
         &mut self,
         table: &Arc<Table>,
@@ -440,7 +443,7 @@ impl TableTxn {
         let state = table.state();
         let parts = state.layout.key.len();
         let one = prefix_len(&range).is_some_and(|len| len == parts && parts > 0);
-        // One key is where its range begins.
+        // For one key only the beginning of its range counts.
         let range = if one { Range { upper: Bound::Unbounded, ..range } } else { range };
         let mut range = state.layout.byte_range(&state.layout.key, range)?;
         let mut keys = Keys::One(None);
@@ -455,7 +458,7 @@ impl TableTxn {
         self.locked_scan_of(state, keys, range, direction, locking, (space, None))
     }
 
-    /// The same of the rows whose key of the index at position `index` lies in `range`.
+    /// As `locked_scan`, for rows whose key of the index at position `index` lies in `range`.
     ///
     /// # Errors
     /// As `locked_scan`; `IndexMissing` while the index is being built.
@@ -489,8 +492,8 @@ impl TableTxn {
         )
     }
 
-    /// Locks a range of keys of the index at position `index`, or of the primary key, for changes,
-    /// at every level: nobody else writes a row there until the transaction ends.
+    /// Locks a range of keys of the index at position `index`, or of the primary key, exclusively,
+    /// at every isolation level: no other transaction writes a row there until this one ends.
     ///
     /// # Errors
     /// As `locked_index_scan`.
@@ -524,22 +527,23 @@ impl TableTxn {
         range: ByteRange,
         direction: Direction,
         locking: Locking,
-        // Without a range to be locked it is that of the scan.
+        // If no range is to be locked, it is the range of the scan.
         (space, covering): (LockSpace, Option<ByteRange>),
     ) -> Result<LockedScan> {
         let mut locker = self.locker();
         if let Keys::Tree { cursor, .. } = &mut keys {
-            // In a leaf noted as dead each row was deleted, and that is committed: nothing to lock.
-            // If that is younger than the transaction's snapshot it has to meet it: a conflict.
+            // In a leaf noted as dead every row was deleted by a committed transaction, so there is
+            // nothing to lock. But if a deletion is newer than the transaction's snapshot, the scan
+            // has to meet it: a conflict.
             cursor.set_snapshot(Some(locker.snapshot.unwrap_or(Lsn::MAX)));
         }
         locker.own_below = self.inner.mark();
-        // A range is one lock: what others hold in it cannot be left out.
+        // A range is one lock, so locks of other transactions inside it cannot be skipped.
         let whole = self.isolation == Isolation::Serializable && locking.wait != LockWait::Skip;
         if whole && !range.is_empty() && !matches!(keys, Keys::One(_)) {
             let covering = covering.as_ref().unwrap_or(&range);
             self.statement(|_| locker.lock_range(space, covering, locking))?;
-            // The lock of a range of the index is not one of the rows.
+            // The lock of an index range does not cover the rows.
             locker.covered = matches!(keys, Keys::Tree { .. });
         }
         Ok(LockedScan {

@@ -1,7 +1,7 @@
-//! What a locking read needs of its transaction, apart from the transaction: so that a scan can be
-//! kept beside it. Stamp check and lock-table insert happen under the leaf latch (A7); what is in
-//! the way is waited for with no latch held. Conflicts are judged by the snapshot that the
-//! transaction held when the locker was made (A6).
+//! The part of a transaction that a locking read needs, as a separate value that a scan can keep.
+//! The check of the stamp and the insertion into the lock table happen under the leaf latch (A7);
+//! the read waits for other transactions without a latch. Conflicts are judged by the snapshot that
+//! the transaction held when the locker was made (A6).
 
 use crate::range::ByteRange;
 use crate::read::{LockWait, Locked, newest_stop};
@@ -24,21 +24,21 @@ use std::time::Duration;
 struct Looked {
     stop: WriteStop,
     outcome: Option<Locked>,
-    /// Who made the newest version, if the transaction itself did.
+    /// The stamp of the newest version, if the transaction itself made it.
     own: Option<Stamp>,
 }
 
-/// Where the row under a key is looked for.
+/// Where to look for the row of a key.
 #[derive(Clone, Copy)]
 pub(crate) enum Where<'a> {
-    /// By the tree.
+    /// Descend in the tree.
     Tree,
-    /// Where a cursor stands, as long as its leaf is as it was copied.
+    /// At the position of a cursor, as long as its leaf is unchanged since the copy.
     Cursor(&'a Cursor),
 }
 
 impl Where<'_> {
-    /// Calls `f` under the leaf's latch; its page, or none if the cursor's copy is old.
+    /// Calls `f` under the leaf's latch; returns the page, or none if the cursor's copy is old.
     fn look(
         self,
         state: &TableState,
@@ -59,9 +59,9 @@ pub(crate) struct Locker {
     pub isolation: Isolation,
     pub snapshot: Option<Lsn>,
     pub lock_wait: Duration,
-    /// A lock of a range covers the rows: they are waited for, and not locked one by one.
+    /// A range lock covers the rows: the locker waits for them but does not lock them one by one.
     pub covered: bool,
-    /// Rows that came with its own operations from this one on are not there (A6: no Halloween).
+    /// Rows inserted by own operations from this one on do not exist for it (A6: no Halloween).
     pub own_below: UndoNo,
 }
 
@@ -75,14 +75,14 @@ impl Locker {
         self.store.txns.wait_for(&self.inner, other, self.deadline())
     }
 
-    /// True if a key that was looked for and is not there stays so. Who leaves out what others hold
-    /// does not ask for that: he would have to wait for those who hold the key.
+    /// True if an absent key must stay absent. Not for SKIP LOCKED, which would have to wait for
+    /// the holders of the key.
     pub fn locks_absent(&self, wait: LockWait) -> bool {
         wait != LockWait::Skip
             && matches!(self.isolation, Isolation::RepeatableRead | Isolation::Serializable)
     }
 
-    /// A deadlock ends the transaction: others wait for what it holds.
+    /// A deadlock ends the transaction, because others wait for its locks.
     pub fn ends<R>(&self, done: Result<R>) -> Result<R> {
         if done.as_ref().is_err_and(|e| e.kind() == Kind::Deadlock)
             && self.inner.phase() == Phase::Open
@@ -104,7 +104,7 @@ impl Locker {
         self.lock_row_at(state, (key, Where::Tree), locking, absent, row)
     }
 
-    /// The same of a row where a cursor may stand.
+    /// As `lock_row`, for a row at which a cursor may stand.
     pub fn lock_row_at(
         &self,
         state: &TableState,
@@ -115,7 +115,7 @@ impl Locker {
     ) -> Result<Locked> {
         let mut took = false;
         let locked = self.lock_or_wait(state, (key, place), locking, absent, row, &mut took);
-        // The lock came with a wait, and what it was asked for is gone or is left out.
+        // The lock was granted after a wait, and its row is gone or is skipped.
         let is_wanted = match &locked {
             Ok(locked) => *locked == Locked::Row || (*locked == Locked::Absent && absent),
             Err(_) => false,
@@ -127,7 +127,7 @@ impl Locker {
         locked
     }
 
-    /// As `lock_row`; `took` becomes true if a lock was waited for that it did not have before.
+    /// As `lock_row`; `took` becomes true if the lock was granted after a wait and is new.
     fn lock_or_wait(
         &self,
         state: &TableState,
@@ -142,7 +142,7 @@ impl Locker {
             self.inner.check_cancel()?;
             let looked = self.look_and_lock(state, (key, place), mode, absent, row)?;
             let Some(Looked { stop, outcome, own }) = looked else { return Ok(Locked::Moved) };
-            // Who has waited looks at what is there by then.
+            // After a wait, look at the present row.
             place = Where::Tree;
             match outcome {
                 Some(Locked::Row) if !self.was_there(state, key, own)? => {
@@ -186,8 +186,8 @@ impl Locker {
         }
     }
 
-    /// Looks at the newest version and locks it, under one leaf latch; none if the cursor's leaf
-    /// has changed.
+    /// Reads the newest version and locks it, under one leaf latch; none if the cursor's leaf has
+    /// changed.
     fn look_and_lock(
         &self,
         state: &TableState,
@@ -251,8 +251,8 @@ impl Locker {
         }
     }
 
-    /// False if the row under `key`, whose newest version is an own one, came with operations that
-    /// are not seen.
+    /// False if the newest version of the row under `key` is an own one and the row was inserted by
+    /// operations that are not seen.
     fn was_there(&self, state: &TableState, key: &[u8], own: Option<Stamp>) -> Result<bool> {
         let Some(stamp) = own.filter(|stamp| stamp.undo_no >= self.own_below) else {
             return Ok(true);
@@ -263,8 +263,7 @@ impl Locker {
         Ok(before.row.is_some())
     }
 
-    /// Removes what is in the way of a row operation other than transactions that are undecided,
-    /// with no latch held.
+    /// Removes an obstacle of a row operation other than an undecided transaction, without a latch.
     pub fn give_way(&self, state: &TableState, key: &[u8], stop: WriteStop) -> Result<()> {
         match stop {
             WriteStop::Aborted(stamp) => self.store.roll_back_on_touch(&state.tree, key, stamp),
@@ -278,7 +277,7 @@ impl Locker {
         }
     }
 
-    /// Locks a range of keys, before anything of it is read (A7).
+    /// Locks a range of keys, before anything in it is read (A7).
     pub fn lock_range(&self, space: LockSpace, range: &ByteRange, locking: Locking) -> Result<()> {
         let lower = match range.lower.is_empty() {
             true => Bound::Unbounded,
@@ -289,7 +288,8 @@ impl Locker {
             LockWait::NoWait => Policy::NoWait,
             LockWait::Wait | LockWait::Skip => Policy::Wait(self.deadline()),
         };
-        // Who had read before this would miss what others write here: simulations try it.
+        // A reader that had read before this point would miss concurrent writes here; simulations
+        // switch threads here.
         self.store.rt.step();
         self.store.txns.lock_range(&self.inner, space, (lower, upper), locking.mode, policy)?;
         Ok(())

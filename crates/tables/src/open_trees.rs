@@ -1,9 +1,9 @@
-//! Trees by id, for those who come from a log record or an undo record and hold no table: reverts
-//! and the freeing of chains. They enter a tree while they work on it, so that its pages are freed
-//! by nobody meanwhile: a record behind the free of its page would be about nothing.
+//! Trees by id, for users that come from a log record or an undo record and hold no table:
+//! rollback, and the freeing of chains. They enter a tree while they work on it, so that its pages
+//! are not freed meanwhile: a log record behind the free of its page would be meaningless.
 //!
-//! Invariant: pages of a tree are freed when it is found here no more and nobody is within it.
-//! Whoever works for a table needs no entry: a table is closed before it is dropped.
+//! Invariant: the pages of a tree are freed when the tree is no longer listed here and nobody is
+//! inside. Users that hold a table need no entry, because a table is closed before it is dropped.
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, TreeId};
@@ -17,9 +17,9 @@ use std::time::Duration;
 #[derive(Default)]
 struct Book {
     trees: HashMap<TreeId, Tree>,
-    /// How many are within a tree; trees that nobody is in have no entry.
+    /// Users inside each tree; trees without users have no entry.
     within: HashMap<TreeId, usize>,
-    /// Taken out while somebody was within: their pages are still to be freed.
+    /// Removed while in use: their pages are still to be freed.
     leaving: Vec<Tree>,
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct Within<'a> {
 }
 
 impl OpenTrees {
-    /// Makes a tree known.
+    /// Adds a tree.
     pub(crate) fn insert(&self, tree: Tree) {
         self.book.lock().trees.insert(tree.id(), tree);
     }
 
-    /// True if the tree is a table's.
+    /// True if the tree belongs to a table.
     pub(crate) fn is_known(&self, id: TreeId) -> bool {
         let book = self.book.lock();
         book.trees.contains_key(&id) || book.leaving.iter().any(|tree| tree.id() == id)
@@ -56,8 +56,8 @@ impl OpenTrees {
         Some(Within { trees: self, tree })
     }
 
-    /// Takes a tree out, so that nobody enters it, and waits until nobody is within. False after
-    /// `timeout`: [`OpenTrees::left_ones`] gives it when it is empty.
+    /// Removes a tree, so that nobody enters it, and waits until nobody is inside. False after
+    /// `timeout`: [`OpenTrees::left_ones`] returns the tree when it is empty.
     pub(crate) fn remove(&self, rt: &Runtime, tree: &Tree, timeout: Duration) -> bool {
         let id = tree.id();
         self.book.lock().trees.remove(&id);
@@ -73,7 +73,7 @@ impl OpenTrees {
         false
     }
 
-    /// Trees that are taken out and that nobody is within any more, once each.
+    /// Removed trees that nobody is inside any more, each once.
     pub(crate) fn left_ones(&self) -> Vec<Tree> {
         let mut book = self.book.lock();
         let Book { within, leaving, .. } = &mut *book;

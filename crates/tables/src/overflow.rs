@@ -1,8 +1,8 @@
-//! Values too long for a leaf: written to overflow chains before the row, read back when a row is
-//! handed out or an index entry needs them (E4).
+//! Values too long for a leaf (E4): written to overflow chains before the row, and read back when a
+//! row is returned or an index entry needs them.
 //!
-//! A chain belongs to the operation that wrote it and is named only by row versions. A row that
-//! keeps a value in an update keeps its chain.
+//! A chain belongs to the operation that wrote it and is named only by row versions. An update that
+//! does not change a value keeps its chain.
 
 use crate::buffers::Buffers;
 use crate::large::ValueChain;
@@ -20,12 +20,12 @@ use evenkeel_txn::SnapshotGuard;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a dirty read looks again for a long value that is being reverted.
+/// How often a dirty read repeats the read of a long value that is being rolled back.
 const DIRTY_TRIES: usize = 1_000;
 
-/// Longer values are not read with their row, but when they are asked for.
+/// Longer values are read on demand, not with their row.
 pub(crate) const LOAD_BYTES_MAX: u32 = 1 << 20;
-/// What a reference to a value takes in its row, about.
+/// Bytes of a reference to a value in its row, about.
 const REFERENCE_BYTES: usize = 32;
 
 /// Buffer of a copy.
@@ -40,7 +40,7 @@ pub(crate) fn read_chain(tree: &Tree, reference: OverflowRef) -> Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// The values of a stored row that lie in overflow pages, for the columns `wanted` says:
+/// The values of a stored row that lie in overflow pages, for the columns that `wanted` selects:
 /// (position, value).
 pub(crate) fn load(
     tree: &Tree,
@@ -68,9 +68,9 @@ pub(crate) fn load(
 }
 
 impl Store {
-    /// Reads the values that lie in overflow pages into the row; the longest ones when they are
-    /// asked for, kept by `guard`, the snapshot that the row was read at. Without one the caller
-    /// has the row locked.
+    /// Reads the values that lie in overflow pages into the row. The longest ones are read on
+    /// demand, protected by `guard`, the snapshot at which the row was read. Without a guard the
+    /// caller has locked the row.
     pub(crate) fn load_references(
         &self,
         state: &TableState,
@@ -90,9 +90,9 @@ impl Store {
         row.keep_source(&state.tree, &guard)
     }
 
-    /// As `load_references` of a row that `view` has found; false if it is gone. A dirty read may
-    /// meet a version whose chains go because it is being reverted: it reads the row again, and
-    /// gives the revert time to follow.
+    /// As `load_references`, for a row that `view` has found; false if it is gone. A dirty read may
+    /// meet a version whose chains are being freed by a rollback: it reads the row again after a
+    /// moment.
     #[inline]
     pub(crate) fn load_in_view(
         &self,
@@ -119,8 +119,9 @@ impl Store {
         self.load_references(state, row, view.guard.as_ref()).map(|()| true)
     }
 
-    /// Frees the chains that an operation brought into its row, before it is reverted. A crash or a
-    /// failure in between does no harm: it is done again, and nobody reads a reverted version.
+    /// Frees the chains that an operation brought into its row, before the operation is undone. A
+    /// crash or a failure in between does no harm: it is repeated, and no reader sees an undone
+    /// version.
     pub(crate) fn free_adopted(
         &self,
         tree: &Tree,
@@ -201,7 +202,7 @@ impl TableTxn {
             None => field(i),
         };
         let encoded = layout.encode_row(&field, &mut b.row);
-        // What cannot leave the row may take more of the leaf.
+        // Bytes that cannot leave the row may take more of the leaf.
         let limit = state.tree.row_bytes_max(b.key.len());
         if encoded.is_ok() && b.row.len() <= limit {
             return Ok(());
@@ -240,7 +241,7 @@ impl TableTxn {
         }
     }
 
-    /// Gives up the chains of a change that was not applied.
+    /// Abandons the chains of a change that was not applied.
     pub(crate) fn drop_chains(&mut self, b: &mut Buffers) {
         b.chains.clear();
     }

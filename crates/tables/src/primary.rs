@@ -1,10 +1,10 @@
-//! Rows by primary key: the clustered key itself, or, in a table clustered on a hidden id, found
+//! Rows by primary key: by the clustered key itself or, in a table clustered on a hidden id,
 //! through the primary key's index.
 //!
-//! Such an index is read as the row will be: by a plain read at its snapshot and without waiting,
-//! by a locking read or a change as it is now (A7). Between the index and the row another row may
-//! take the key, or the row another key: so the key is looked at again on the row as it is locked
-//! or changed, and if it has another one by then the search begins again.
+//! That index is read in the same way as the row: by a plain read at its snapshot and without
+//! waiting, by a locking read or a change in its present state (A7). Between the reads of index and
+//! row another row may get the key, or the row another key. So the key is checked again when the
+//! row is locked or changed, and if it differs by then the search begins again.
 
 use crate::range::Range;
 use crate::read::{LockWait, ReadView, check_full};
@@ -21,10 +21,10 @@ use evenkeel_txn::{LockSpace, Mode};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The key bytes by which a row was found in an index: it counts only while it has that key.
+/// The key bytes by which a row was found in an index; the row counts only while it has this key.
 pub(crate) type FoundBy<'a> = Option<(IndexId, &'a [u8])>;
 
-/// What the values of a primary key say.
+/// How a primary key is searched.
 enum Primary {
     /// The clustered key.
     Clustered(Vec<u8>),
@@ -66,7 +66,7 @@ impl TableTxn {
     /// Reads the row with this primary key into `row`; false if there is none.
     ///
     /// # Errors
-    /// `TableTooNew`, what is wrong with the key; with SERIALIZABLE also lock errors.
+    /// `TableTooNew`, faults of the key; with SERIALIZABLE also lock errors.
     pub fn get(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
         row.clear();
         self.enter(table, Use::Read)?;
@@ -119,11 +119,11 @@ impl TableTxn {
         Ok(())
     }
 
-    /// Locks the row with this primary key and reads its newest version; false if there is none
-    /// or it is left out.
+    /// Locks the row with this primary key and reads its newest version; false if there is none or
+    /// the row is skipped.
     ///
     /// # Errors
-    /// `RowChanged`, lock errors, what is wrong with the key.
+    /// `RowChanged`, lock errors, faults of the key.
     pub fn get_locked(
         &mut self,
         table: &Arc<Table>,
@@ -143,7 +143,7 @@ impl TableTxn {
     /// Changes columns of the row with this primary key; false if there is none.
     ///
     /// # Errors
-    /// `DuplicateKey`, `RowChanged`, lock errors, and what is wrong with the values.
+    /// `DuplicateKey`, `RowChanged`, lock errors, faults of the values.
     pub fn update(
         &mut self,
         table: &Arc<Table>,
@@ -167,8 +167,8 @@ impl TableTxn {
         })
     }
 
-    /// Locks a row that was found in an index and reads its newest version; false if it is not
-    /// there, is left out, or has another key by now: then it is let go.
+    /// Locks a row that was found in an index and reads its newest version. False if the row is
+    /// gone, is skipped, or has another key by now; then it is unlocked.
     fn lock_found(
         &mut self,
         table: &Arc<Table>,
@@ -195,9 +195,9 @@ impl TableTxn {
         Ok(false)
     }
 
-    /// Does something with the row that has this primary key now; false if there is none. `f` gets
-    /// its clustered key, and by which key it was found if not by that; it returns false if the row
-    /// is not there (any more) or has another key by now.
+    /// Calls `f` for the row that has this primary key now; false if there is none. `f` gets the
+    /// clustered key, and the index key by which the row was found, if any; it returns false if the
+    /// row is gone or has another key by now.
     fn with_current(
         &mut self,
         table: &Arc<Table>,
@@ -211,7 +211,7 @@ impl TableTxn {
                 Primary::Clustered(key) => return f(self, &key, None),
                 Primary::Indexed(..) => {
                     self.enter(table, Use::Write)?;
-                    // In use, the table keeps its indexes.
+                    // A table in use keeps its indexes.
                     match table.state().primary(values)? {
                         Primary::Clustered(key) => return f(self, &key, None),
                         Primary::Indexed(index, key) => (index, key),
@@ -231,8 +231,8 @@ impl TableTxn {
         }
     }
 
-    /// The row under a primary key now. Of a transaction with a snapshot also one that has gone
-    /// since: to change or lock it is a conflict, which is found at the row (A6).
+    /// The present row under a primary key. A transaction with a snapshot also gets a row that is
+    /// gone since: to change or lock it is a conflict, which is found at the row (A6).
     fn present_pk(
         &mut self,
         index: IndexId,
@@ -256,8 +256,8 @@ impl TableTxn {
         Ok(self.pks(index, key, snapshot, 1)?.pop())
     }
 
-    /// The row that a plain read finds under a primary key. Its own row comes before the one it
-    /// replaced in a later state than the snapshot's.
+    /// The row that a plain read finds under a primary key. The transaction's own row comes before
+    /// the one that it replaced in a later state than the snapshot's.
     fn visible_pk(
         &mut self,
         index: IndexId,
@@ -282,7 +282,7 @@ impl TableTxn {
         Ok(self.pks(index, key, view.snapshot, 1)?.pop())
     }
 
-    /// As `get`, where an entry may tell of an older version of its row than the one that is seen.
+    /// As `get`, where an entry may belong to an older version of its row than the visible one.
     fn get_rechecked(
         &mut self,
         state: &TableState,
@@ -303,7 +303,7 @@ impl TableTxn {
         Ok(false)
     }
 
-    /// Clustered keys of the entries of a key that a snapshot sees, at most `most`.
+    /// Clustered keys, at most `most`, of the visible entries of a key.
     fn pks(
         &self,
         index: IndexId,

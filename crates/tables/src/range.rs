@@ -5,8 +5,8 @@ use evenkeel_base::{Code, Result};
 use evenkeel_format::{ValueRef, prefix_successor};
 use std::ops::Bound;
 
-/// A range of a primary key or an index. Each bound gives values for the first parts of the key;
-/// an included bound takes in every key that starts with them, an excluded one leaves them out.
+/// A range of a primary key or an index. Each bound gives values for the first parts of the key; an
+/// included bound contains every key that starts with them, an excluded one none of these.
 #[derive(Clone, Copy, Debug)]
 pub struct Range<'a> {
     /// Where it begins.
@@ -51,7 +51,7 @@ impl ByteRange {
     }
 }
 
-/// A bound for the first `len` parts of a key: one that goes on lies within what they begin.
+/// A bound for the first `len` parts of a key; a longer bound lies within their prefix.
 fn cut<'v>(bound: Bound<&'v [ValueRef<'v>]>, len: usize) -> Bound<&'v [ValueRef<'v>]> {
     match bound {
         Bound::Included(values) | Bound::Excluded(values) if values.len() > len => {
@@ -62,8 +62,8 @@ fn cut<'v>(bound: Bound<&'v [ValueRef<'v>]>, len: usize) -> Bound<&'v [ValueRef<
 }
 
 impl Layout {
-    /// The byte bounds of a range over entries of an index: a bound may go on, behind the values of
-    /// all its parts, with those of the clustered key.
+    /// The byte bounds of a range over entries of an index. After the values of all its parts a
+    /// bound may continue with those of the clustered key.
     ///
     /// # Errors
     /// As `byte_range`.
@@ -79,8 +79,8 @@ impl Layout {
         self.byte_range(&parts, range)
     }
 
-    /// The byte bounds of the key bytes, without clustered keys, that entries in a range of an
-    /// index have: what a lock of the range holds, since writers look for locks by key bytes alone.
+    /// The byte bounds of the key bytes, without clustered keys, of the entries in a range of an
+    /// index. A lock of the range covers these, because writers look for locks by key bytes alone.
     ///
     /// # Errors
     /// As `byte_range`.
@@ -90,8 +90,8 @@ impl Layout {
         self.byte_range(&index.parts, range)
     }
 
-    /// The byte bounds of a range that holds one clustered key: it begins with it, and nobody asks
-    /// where it ends. `None` for one that no row can have.
+    /// The byte bounds of a range with one clustered key: it begins with the key, and its end is
+    /// not used.
     ///
     /// # Errors
     /// As `byte_range`.

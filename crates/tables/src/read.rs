@@ -1,7 +1,7 @@
 //! Reading single rows: at a snapshot, or the newest version under a lock.
 //!
-//! A snapshot read takes the leaf's version if it may see it, else walks older versions through
-//! undo. A locking read looks at the newest version (`locker`).
+//! A snapshot read takes the leaf's version if the snapshot sees it, and otherwise follows older
+//! versions through undo. A locking read takes the newest version (`locker`).
 
 use crate::row::Row;
 use crate::row_op::WriteStop;
@@ -27,7 +27,7 @@ pub enum LockWait {
     Wait,
     /// Fail at once.
     NoWait,
-    /// Leave the row out.
+    /// Skip the row.
     Skip,
 }
 
@@ -35,11 +35,11 @@ pub enum LockWait {
 #[derive(Clone)]
 pub(crate) struct ReadView {
     pub snapshot: Snapshot,
-    /// READ UNCOMMITTED: the newest version, whoever made it, unless it was reverted.
+    /// READ UNCOMMITTED: the newest version of any transaction, unless it was undone.
     pub dirty: bool,
-    /// An entry of an index counts only where its row, as it is seen, has that key (A7).
+    /// An entry of an index counts only if the visible version of its row has that key (A7).
     pub rechecks: bool,
-    /// Which entries its rows may have.
+    /// The entries that its rows may have.
     pub entries: Sees,
     /// Keeps the snapshot registered.
     pub guard: Option<Arc<SnapshotGuard>>,
@@ -58,8 +58,8 @@ impl ReadView {
         cell.flags & cell_flags::STAMPED == 0 || self.sees(cell.stamp, commits)
     }
 
-    /// The same for one row after the other: neighbours are often of one transaction. `seen` is one
-    /// of which everything is visible, zero at first.
+    /// As `sees_leaf`, for one row after the other: neighbours often belong to one transaction.
+    /// `seen` is a transaction that is wholly visible, zero at first.
     #[inline]
     pub fn sees_next_leaf(
         &self,
@@ -78,7 +78,7 @@ impl ReadView {
         self.sees(cell.stamp, commits)
     }
 
-    /// The row in the newest version that is seen behind the one that `stamp` made.
+    /// The row in the newest visible version before the one that `stamp` made.
     pub fn older(
         &self,
         store: &Store,
@@ -153,9 +153,9 @@ pub(crate) enum Locked {
     Row,
     /// There is no row.
     Absent,
-    /// Another transaction holds it, and it is to be left out.
+    /// Another transaction holds the row, and it is to be skipped.
     Skipped,
-    /// The leaf is another by now than the one that a cursor copied: to be looked for anew.
+    /// The leaf has changed since a cursor copied it: search again.
     Moved,
 }
 
@@ -211,7 +211,7 @@ impl TableTxn {
     }
 }
 
-/// Why the newest version, made by another transaction, cannot be taken as it is.
+/// The obstacle if the newest version, made by another transaction, cannot be used as it is.
 pub(crate) fn newest_stop(
     store: &Store,
     stamp: Stamp,

@@ -1,8 +1,8 @@
-//! Recovery above pages (B6): the records of the log, in log order, for transactions, for the list
-//! of overflow chains, and their index entries for the memtable.
+//! Recovery above pages (B6): passes the records of the log, in log order, to the transactions and
+//! to the list of overflow chains, and their index entries to the memtable.
 //!
-//! Of most operations nothing is needed: their transaction has committed and their generation was
-//! flushed. Only what says so is decoded of them. Only recovery may call this.
+//! Most operations need no work: their transaction has committed and their generation was flushed.
+//! Only the fields that show this are decoded. Only recovery may call this.
 
 use crate::Chains;
 use evenkeel_base::{Generation, Lsn, Result, TxnId};
@@ -24,14 +24,14 @@ pub fn replay_entries(runs: &Runs, lsn: Lsn, kind: RecordKind, body: &[u8]) -> R
     })
 }
 
-/// Takes the records of the pass over the log that comes after all manifests and after
+/// Takes the records of the second pass over the log, which comes after all manifests and after
 /// `Txns::expect_committed`.
 pub struct Replayer<'a> {
     runs: &'a Runs,
     txns: &'a Txns,
     chains: &'a Chains,
     flushed: Generation,
-    /// The transaction met last of which nothing is needed.
+    /// The last transaction that needed nothing.
     settled: TxnId,
     rows: u64,
     /// Memory for the row before a change.
@@ -93,7 +93,7 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// True if the transactions need nothing of this one's operations.
+    /// True if nothing of this transaction's operations is needed.
     fn is_settled(&mut self, id: TxnId) -> bool {
         let is_settled = id == self.settled || self.txns.is_settled(id);
         if is_settled {
@@ -148,7 +148,7 @@ mod tests {
         for (n, (txn, generation)) in cases.into_iter().enumerate() {
             let mut body = row(txn, generation);
             replayer.record(Lsn(n as u64 + 1), RecordKind::Row, &body).expect("a row");
-            // Nobody looks at the entries where nothing is needed of them.
+            // The entries are not decoded if nothing needs them.
             body.truncate(body.len() - 1);
             let cut = replayer.record(Lsn(10), RecordKind::Row, &body);
             assert_eq!(cut.is_ok(), (txn, generation) == (committed, 5), "{txn} {generation}");

@@ -1,5 +1,5 @@
-//! `Row`: a buffer for one row handed to a caller, reused from row to row. It is filled from a
-//! table row (columns are decoded when asked for) or from an index entry that covers them.
+//! `Row`: a buffer for one row handed to a caller, reused from row to row. It holds a table row
+//! (columns are decoded on demand) or an index entry that covers the wanted columns.
 
 use crate::large::LargeReader;
 use crate::overflow::read_chain;
@@ -17,8 +17,8 @@ enum Source {
     Empty,
     /// `key` and `row` hold a table row.
     Table,
-    /// `row` holds an index entry, whose primary key begins at `pk_at`. Columns of fixed places are
-    /// decoded when asked for; other entries have them in `values`, by position.
+    /// `row` holds an index entry, whose primary key begins at `pk_at`. Columns at fixed places are
+    /// decoded on demand; other entries have them in `values`, by position.
     Index { index: usize, pk_at: usize },
 }
 
@@ -36,7 +36,7 @@ pub struct Row {
     place: Option<VersionPlace>,
 }
 
-/// Where the newest version of a row was, and which it was.
+/// The place and the identity of the newest version of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VersionPlace {
     pub tree: TreeId,
@@ -46,11 +46,11 @@ pub(crate) struct VersionPlace {
     pub flags: u8,
 }
 
-/// Long values that are read when they are asked for.
+/// Long values that are read on demand.
 #[derive(Clone)]
 struct Large {
     tree: Tree,
-    /// Keeps them.
+    /// Keeps their chains.
     guard: Arc<SnapshotGuard>,
     read: Vec<(usize, OverflowRef, OnceLock<Value>)>,
 }
@@ -79,10 +79,10 @@ impl Row {
         matches!(self.source, Source::Empty)
     }
 
-    /// The value of the column at `position`, decoded now.
+    /// The value of the column at `position`, decoded on demand.
     ///
     /// # Errors
-    /// `ColumnMissing` beyond the columns, or for a column that an index-only read did not give.
+    /// `ColumnMissing` beyond the columns, or for a column that an index-only read does not have.
     pub fn value(&self, position: usize) -> Result<ValueRef<'_>> {
         let missing = || Error::new(Code::ColumnMissing).with("position", position);
         match (&self.source, &self.layout) {
@@ -107,7 +107,7 @@ impl Row {
         }
     }
 
-    /// The values of some columns, in the order asked for; the row is opened once.
+    /// The values of some columns, in the order of `positions`; the row is opened once.
     ///
     /// # Errors
     /// As `value`.
@@ -123,7 +123,7 @@ impl Row {
             });
         };
         let view = layout.view(&self.key, &self.row)?;
-        // Values that do not lie in the row.
+        // Some values do not lie in the row.
         let is_whole = self.values.is_empty() && self.large.is_none();
         for position in positions {
             give(if is_whole { view.value(position)? } else { self.value(position)? });
@@ -131,7 +131,7 @@ impl Row {
         Ok(())
     }
 
-    /// A table row all of whose values lie in it: its shape, its key and its bytes.
+    /// A table row whose values all lie in it: its layout, its key and its bytes.
     #[inline]
     pub(crate) fn whole(&self) -> Option<(&Arc<Layout>, &[u8], &[u8])> {
         match (&self.source, &self.layout) {
@@ -142,13 +142,13 @@ impl Row {
         }
     }
 
-    /// Notes where the row that was taken was found.
+    /// Records where the row was found.
     pub(crate) fn set_place(&mut self, place: VersionPlace) {
         self.place = Some(place);
     }
 
-    /// The row of this key of a tree as it was when it was locked, if it is the one that was taken:
-    /// where it was, and its bytes.
+    /// The place and the bytes of the row of this key of a tree when it was locked, if this buffer
+    /// holds that row.
     pub(crate) fn found(&self, tree: TreeId, key: &[u8]) -> Option<(VersionPlace, &[u8])> {
         let place = self.place.filter(|place| place.tree == tree && self.key == key)?;
         matches!(self.source, Source::Table).then_some((place, &self.row))
@@ -172,8 +172,8 @@ impl Row {
         value.ok_or_else(|| Error::internal("a long value was not read"))
     }
 
-    /// The value of a column of bytes or text as a stream, which holds one page of it at a time. It
-    /// goes on giving the value of this version, whatever becomes of the row meanwhile.
+    /// The value of a column of bytes or text as a stream, which holds one page of it at a time.
+    /// The stream continues to give the value of this version, whatever happens to the row.
     ///
     /// # Errors
     /// `ColumnMissing`; `ValueType` for NULL and other types.
@@ -188,14 +188,14 @@ impl Row {
         }
     }
 
-    /// Takes a long value out of the buffer that was read when it was asked for: its bytes stay
-    /// where they are. If it is asked for again it is read again.
+    /// Moves a long value that was read on demand out of the buffer: its bytes stay where they are.
+    /// A later request reads the value again.
     pub fn take_large(&mut self, position: usize) -> Option<Value> {
         let read = self.large.as_mut()?.read.iter_mut();
         read.filter(|large| large.0 == position).find_map(|large| large.2.take())
     }
 
-    /// Notes where the values are that were not loaded.
+    /// Records where the values are that were not loaded.
     pub(crate) fn keep_source(
         &mut self,
         tree: &Tree,
@@ -227,7 +227,7 @@ impl Row {
         (0..self.len()).map(|i| Ok(self.value(i)?.to_owned())).collect()
     }
 
-    /// The shape it was filled with.
+    /// The layout with which it was filled.
     pub(crate) fn layout(&self) -> Option<&Arc<Layout>> {
         self.layout.as_ref()
     }
@@ -238,7 +238,7 @@ impl Row {
         }
     }
 
-    /// Empties it: it keeps no snapshot and no long value any more.
+    /// Empties the buffer: it then keeps no snapshot and no long value.
     #[inline]
     pub fn clear(&mut self) {
         self.source = Source::Empty;
@@ -252,7 +252,7 @@ impl Row {
         }
     }
 
-    /// Takes a table row.
+    /// Sets a table row.
     pub(crate) fn set_table(&mut self, layout: &Arc<Layout>, key: &[u8], row: &[u8]) {
         self.clear();
         self.keep_layout(layout);
@@ -273,7 +273,7 @@ impl Row {
         &self.row
     }
 
-    /// Puts the value of a column that lay in overflow pages.
+    /// Sets the value of a column that lay in overflow pages.
     pub(crate) fn set_value(&mut self, position: usize, value: Value) {
         if self.values.len() < self.len() {
             self.values.resize(self.len(), None);
@@ -281,7 +281,7 @@ impl Row {
         self.values[position] = Some(value);
     }
 
-    /// Takes an index entry: the columns of the index and of the clustered key.
+    /// Sets an index entry: the columns of the index and of the clustered key.
     pub(crate) fn set_index(
         &mut self,
         layout: &Arc<Layout>,

@@ -1,9 +1,9 @@
-//! The last step of a row operation under the leaf latch (`tree::LeafOp`): look at the present
-//! cell, stop with a reason if somebody is in the way, else push undo, pin the memtable generation,
-//! log, and insert the index entries.
+//! The last step of a row operation under the leaf latch (`tree::LeafOp`): it reads the present
+//! cell and stops with a reason if there is an obstacle. Otherwise it pushes undo, pins the
+//! memtable generation, logs the change, and inserts the index entries.
 //!
-//! Invariants: `decide` changes nothing; the schema epoch is pinned from the deciding look to the
-//! last index entry (F1); all space was reserved before (B2).
+//! Invariants: `decide` changes nothing; the schema epoch is pinned from the decision to the last
+//! index entry (F1); all space was reserved before (B2).
 
 use crate::chains::Chains;
 use crate::table::{EpochPin, Table};
@@ -20,28 +20,28 @@ use evenkeel_txn::{LockSpace, TxnRef, Txns};
 /// Why a row operation stopped under the latch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteStop {
-    /// It did not.
+    /// It did not stop.
     #[default]
     No,
     /// Another transaction changed the row and is undecided: wait for it.
     Undecided(TxnId),
-    /// Others hold locks on the key or on a range around it: wait for them.
+    /// Other transactions hold locks on the key or on a range that contains it: wait for them.
     Locked,
-    /// The same of a key that has no row.
+    /// As `Locked`, for a key that has no row.
     LockedAbsent,
-    /// An aborted transaction's change is in the way: revert it.
+    /// An aborted transaction's change is in the way: roll it back.
     Aborted(Stamp),
-    /// The row is not as it was when the operation was made ready: start again.
+    /// The row has changed since the operation was prepared: start again.
     Changed,
     /// The schema changed: start again with the new one.
     Schema,
     /// A live row has this key.
     Duplicate,
-    /// The version is younger than the transaction's snapshot.
+    /// The version is newer than the transaction's snapshot.
     Conflict(TxnId),
 }
 
-/// Index entries of one row operation, with the memory that they will take.
+/// Index entries of one row operation, encoded once in the form of the record.
 #[derive(Default)]
 pub(crate) struct Entries {
     list: EntryList,
@@ -54,7 +54,7 @@ impl Entries {
         self.memory = 0;
     }
 
-    /// Adds an entry; `value` is what it keeps beside its key.
+    /// Adds an entry; `value` is stored beside its key.
     pub fn push(&mut self, index: IndexId, op: u8, key: &[u8], value: &[u8], pk_len: usize) {
         self.list.push(Entry { index, op, key, value });
         self.memory += entry_bytes(key.len(), pk_len, value.len());
@@ -81,7 +81,7 @@ impl Entries {
     }
 }
 
-/// What the operation wants to find.
+/// What the operation expects to find.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expect<'a> {
     /// No live row (INSERT).
@@ -118,10 +118,10 @@ pub(crate) struct RowOp<'a> {
     /// `cell_flags::OVERFLOW` or 0.
     pub row_flags: u8,
     pub entries: &'a Entries,
-    /// Chains that change hands with the row.
+    /// Chains that the row adopts or supersedes.
     pub edits: &'a [ChainEdit],
     pub memory: &'a mut MemReserved,
-    /// Scratch for the logical half.
+    /// Scratch for the logical part of the record.
     pub logical: &'a mut Vec<u8>,
     pub stop: WriteStop,
     pub epoch_pin: Option<EpochPin<'a>>,
@@ -131,14 +131,14 @@ pub(crate) struct RowOp<'a> {
 }
 
 impl RowOp<'_> {
-    /// Who or what is in the way, if anything.
+    /// The obstacle, if there is one.
     fn look(&self, current: Option<LeafRow<'_>>) -> WriteStop {
         if let Some(cell) = &current
             && let Some(stop) = self.look_at_stamp(cell)
         {
             return stop;
         }
-        // Whoever has a lock with its stamp in it looks at the row after that, and waits.
+        // A transaction that has a lock with its stamp in it reads the row after that, and waits.
         let own =
             |c: &LeafRow<'_>| c.flags & cell_flags::STAMPED != 0 && c.stamp.txn == self.txn.id();
         let is_own = current.as_ref().is_some_and(own);
@@ -182,7 +182,8 @@ impl RowOp<'_> {
     }
 }
 
-/// The same version: a compaction may have dropped the stamp of a committed one meanwhile.
+/// True for the same version: a reorganization may have dropped the stamp of a committed one
+/// meanwhile.
 fn same(now: Stamp, before: Stamp, op: &RowOp<'_>) -> bool {
     now == before || (now == Stamp::default() && before.txn != op.txn.id())
 }
@@ -248,15 +249,15 @@ impl LeafOp for RowOp<'_> {
     }
 }
 
-/// Reverts one operation: a compensation record that names it (A1, B6).
+/// Undoes one operation: a compensation record that names it (A1, B6).
 pub(crate) struct RevertOp<'a> {
-    /// The operation to revert.
+    /// The operation to undo.
     pub stamp: Stamp,
-    /// What was there before: flags, stamp, row.
+    /// The version before it: flags, stamp, row.
     pub before: Option<(u8, Stamp, &'a [u8])>,
     /// Scratch for the logical half.
     pub logical: Vec<u8>,
-    /// What the operation superseded is the row's again.
+    /// The chains that the operation superseded belong to the row again.
     pub chains: &'a Chains,
     pub txns: &'a Txns,
 }
@@ -266,7 +267,7 @@ impl LeafOp for RevertOp<'_> {
         let here =
             current.is_some_and(|c| c.flags & cell_flags::STAMPED != 0 && c.stamp == self.stamp);
         if !here {
-            // Reverted before: reverting is idempotent.
+            // Undone before: undoing is idempotent.
             return Ok(LeafDecision::Stop);
         }
         let kind = RecordKind::Revert;
@@ -282,8 +283,8 @@ impl LeafOp for RevertOp<'_> {
         &self.logical
     }
 
-    /// Dead while the page is still latched: a checkpoint that lies behind the record, and so
-    /// behind the page's write, has the dead range.
+    /// Mark the operation dead while the page is still latched: a checkpoint behind the record, and
+    /// so behind the page's write, then has the dead range.
     fn logged(&mut self, _lsn: Lsn) {
         self.txns.note_rolled_back(self.stamp);
         self.chains.reverted(self.stamp);

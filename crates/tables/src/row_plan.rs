@@ -1,5 +1,5 @@
-//! `RowPlan`: where rows hold some columns. What is the same for all rows of a format is looked up
-//! once for those of a scan, not for each row (`Row::values_by`).
+//! `RowPlan`: where rows hold some columns. Properties common to all rows of a format are looked up
+//! once per scan, not for each row (`Row::values_by`).
 
 use crate::row::Row;
 use crate::table_layout::Layout;
@@ -8,18 +8,18 @@ use evenkeel_format::row::{VariablePlace, scalar};
 use evenkeel_format::{ColumnType, FixedPlace, KeyPart, ValueRef, row_version};
 use std::sync::Arc;
 
-/// Some columns that are wanted of one row after the other.
+/// Some columns that are wanted of many rows.
 #[derive(Default)]
 pub struct RowPlan {
     columns: Vec<usize>,
     made: Option<Made>,
 }
 
-/// For rows of one format of one definition.
+/// The plan for rows of one format of one definition.
 struct Made {
     layout: Arc<Layout>,
     version: u16,
-    /// None where some column has no place.
+    /// None if some column has no fixed place.
     places: Option<Vec<Place>>,
 }
 
@@ -50,8 +50,8 @@ impl RowPlan {
         &self.columns
     }
 
-    /// Gives the values of the row that lies in `key` and `row`; false, and some of them, where it
-    /// cannot: some are not in the row, or have no place that is the same for all.
+    /// Passes on the values of the row in `key` and `row`. False, after some values, if it cannot:
+    /// some are not in the row, or have no common place in all rows.
     #[inline]
     pub(crate) fn give<'r>(
         &mut self,
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Each value goes to `give` where it is made: to hand it on first costs as much again.
+    /// Each value goes to `give` where it is decoded: returning it first would cost as much again.
     #[inline]
     fn give<'r>(
         &self,
@@ -144,7 +144,7 @@ impl Place {
 }
 
 impl Row {
-    /// The values of the columns of a plan, in its order: as `values_at`, for row after row.
+    /// The values of the columns of a plan, in its order: as `values_at`, for many rows.
     ///
     /// # Errors
     /// As `value`.
@@ -164,7 +164,7 @@ impl Row {
         {
             return Ok(());
         }
-        // From the first one on.
+        // From the first column on.
         let mut at = 0;
         self.values_at(plan.columns.iter().copied(), |value| {
             give(at, value);

@@ -1,4 +1,4 @@
-//! What the making of keys depends on beside a table's definition: the page size, which bounds
+//! What the encoding of keys depends on beside a table's definition: the page size, which bounds
 //! clustered keys (E5), and the collations of the embedding program.
 
 use crate::schema::PartSpec;
@@ -6,7 +6,7 @@ use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::catalog::{PartCollation, PartEntry};
 use evenkeel_format::{Collations, ColumnType, Form, Weigher, limits};
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Clone, Copy)]
 pub struct KeyRules {
     page_size: usize,
@@ -31,7 +31,7 @@ impl KeyRules {
         self.page_size / limits::CLUSTERED_KEY_PAGE_SHARE
     }
 
-    /// How parts of this kind are made here.
+    /// How parts of this kind are encoded here.
     pub(crate) fn form(self, part: &PartEntry) -> Form {
         match (part.collation, part.prefix) {
             (None, 0) => Form::Whole,
@@ -50,7 +50,7 @@ impl KeyRules {
         }
     }
 
-    /// The part that is asked for of a column. # Errors: `DefinitionInvalid`, `CollationMissing`.
+    /// The part for a column's specification. # Errors: `DefinitionInvalid`, `CollationMissing`.
     pub(crate) fn part(self, spec: &PartSpec, column: u16, ty: ColumnType) -> Result<PartEntry> {
         let plain = spec.prefix == 0 && spec.collation == 0;
         let bytes = matches!(ty, ColumnType::Bytes { .. } | ColumnType::FixedBytes { .. });

@@ -1,8 +1,8 @@
-//! Scans of a table in primary key order and of an index in its order, both ways.
+//! Scans of a table in primary key order and of an index in its order, in both directions.
 //!
-//! A plain scan holds a snapshot and a key, nothing else: no latch and no frame between calls, and
-//! a view of the runs only for as long as nobody wants to be rid of it (D6). Scans that lock are in
-//! `locked_scan`.
+//! Between calls a plain scan holds a snapshot and a key, but no latch and no frame. It keeps a
+//! view of the runs only until a flush, compaction or drop takes the view away (D6). Scans that
+//! lock are in `locked_scan`.
 
 use crate::ahead::EntriesAhead;
 use crate::locker::not_available;
@@ -22,14 +22,14 @@ use evenkeel_txn::{Mode, TxnRef};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The most rows that an index scan reads ahead; without an index-only read they are fetched in the
-/// order of their primary key.
+/// The most rows that an index scan reads ahead. Unless the scan is index-only, these rows are
+/// fetched in the order of their primary key.
 pub(crate) const AHEAD_MAX: usize = 64;
 
-/// How many it reads ahead at first.
+/// The number of rows read ahead at first.
 const AHEAD_FIRST: usize = 4;
 
-/// Rows that are passed unseen until a scan looks whether it was cancelled.
+/// Rows skipped as invisible between two checks for cancellation.
 const UNSEEN_ROWS: u32 = 1024;
 
 /// A scan at a snapshot in primary key order.
@@ -41,16 +41,16 @@ pub struct Scan {
     range: ByteRange,
     direction: Direction,
     started: bool,
-    /// The row that the cursor gave last could not be read: the next call begins at it.
+    /// The last row of the cursor could not be read: the next call begins at it.
     again: bool,
     done: bool,
-    /// The range holds one key, its lower end: its row is read where it lies, no leaf is copied.
+    /// The range holds one key, its lower end: the row is read in place, and no leaf is copied.
     point: bool,
-    /// Whose statement it is: a cancellation ends it.
+    /// The transaction of the statement; a cancellation of the transaction ends the scan.
     txn: TxnRef,
-    /// A transaction that the view sees all rows of.
+    /// A transaction whose rows are all visible to the view.
     seen: TxnId,
-    /// Rows given, not counted yet.
+    /// Rows returned but not counted yet.
     rows: u64,
 }
 
@@ -61,13 +61,13 @@ impl Drop for Scan {
 }
 
 impl Scan {
-    /// Not for each row: the counter is shared by all threads.
+    /// Not called for each row, because all threads share the counter.
     fn count_rows(&mut self) {
         self.store.rt.metrics.add(Metric::RowsRead, std::mem::take(&mut self.rows));
     }
 
-    /// Goes on behind a row, by its clustered key bytes, wherever the scan stands: also if it has
-    /// ended. In front of its range that is its beginning.
+    /// Continues behind a row, given by its clustered key bytes, wherever the scan stands, also
+    /// after its end. A key in front of the range means its beginning.
     ///
     /// # Errors
     /// Of storage; then the scan has ended, unless this is called again.
@@ -82,7 +82,7 @@ impl Scan {
         if in_front || self.done {
             return Ok(());
         }
-        // Where that fails it does not begin anew, somewhere else.
+        // If the seek fails the scan must not begin anew somewhere else.
         self.done = true;
         seek(&mut self.cursor, &self.range, self.direction)?;
         self.cursor.resume_after(key)?;
@@ -98,7 +98,7 @@ impl Scan {
     /// Reads the next row; false at the end.
     ///
     /// # Errors
-    /// Of storage. Where reading failed the next call tries again.
+    /// Of storage. After a failed read the next call tries again.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
         row.clear();
         if self.done {
@@ -135,7 +135,7 @@ impl Scan {
             if passed.is_multiple_of(UNSEEN_ROWS) {
                 self.txn.check_cancel()?;
             }
-            // From here to its end what fails fails of this row.
+            // A failure from here to the end concerns this row.
             self.again = true;
             if self.view.sees_next_leaf(&cell, commits, &mut self.seen) {
                 if cell.flags & cell_flags::DELETED != 0 {
@@ -191,31 +191,31 @@ pub(crate) fn is_past(range: &ByteRange, direction: Direction, key: &[u8]) -> bo
 
 /// A scan of an index at a snapshot.
 ///
-/// It reads some entries ahead, and parks its cursor before it reads their rows or gives the first
-/// of them: whatever the client does next, memtables and files wait for nobody (D6).
+/// It reads some entries ahead, and makes its cursor idle before it reads their rows or returns the
+/// first of them. So memtables and files never wait for the client (D6).
 pub struct IndexScan {
     store: Arc<Store>,
     state: Arc<TableState>,
-    /// Position of the index in the shape.
+    /// Position of the index in the layout.
     index: usize,
     view: ReadView,
     cursor: IndexCursor,
-    /// The caller wants no more than the columns of the entry.
+    /// The caller wants only columns of the entry.
     keys_only: bool,
-    /// Entries read ahead, in the order of the index; those from `at` on were not given, of a scan
-    /// of keys only.
+    /// Entries read ahead, in the order of the index; in an index-only scan those from `at` on were
+    /// not returned.
     entries: EntriesAhead,
     at: usize,
-    /// Rows of entries: those from `row_at` on, below `filled`, were not given.
+    /// Rows of entries: those from `row_at` on, below `filled`, were not returned.
     rows: Vec<Row>,
     row_at: usize,
     filled: usize,
     /// Entries whose rows are still to be fetched, in the order of their primary keys.
     wanted: Vec<usize>,
-    /// How many to read ahead next.
+    /// The number of entries to read ahead next.
     want: usize,
     end: bool,
-    /// Rows given, not counted yet.
+    /// Rows returned but not counted yet.
     given: u64,
 }
 
@@ -235,7 +235,7 @@ impl IndexScan {
     /// of the primary key.
     ///
     /// # Errors
-    /// Of storage. Where reading failed the next call tries again.
+    /// Of storage. After a failed read the next call tries again.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
         row.clear();
         let found = if self.keys_only { self.next_entry(row) } else { self.next_row(row) };
@@ -247,8 +247,8 @@ impl IndexScan {
         Ok(found)
     }
 
-    /// Reads the row of an entry that the scan has given, as the scan sees it; false if READ
-    /// UNCOMMITTED meets one that has moved on.
+    /// Reads the row of an entry that the scan has returned, as the scan sees it; false if the row
+    /// of a READ UNCOMMITTED scan has moved on.
     ///
     /// # Errors
     /// Of storage.
@@ -290,7 +290,7 @@ impl IndexScan {
         Ok(true)
     }
 
-    /// Reads entries ahead: few at first, for who wants few.
+    /// Reads entries ahead, few at first for readers that want few.
     fn read_entries(&mut self) -> Result<()> {
         let want = self.want;
         self.want = (2 * want).min(AHEAD_MAX);
@@ -303,7 +303,7 @@ impl IndexScan {
                     self.end = true;
                     break;
                 }
-                // It comes again, behind the entries before it.
+                // The error comes again, behind the entries before it.
                 Err(_) if self.entries.len() > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -312,7 +312,7 @@ impl IndexScan {
         Ok(())
     }
 
-    /// Reads the entries whose rows come next, and puts them in the order of their primary keys.
+    /// Reads the entries of the next rows, and sorts them by their primary keys.
     fn collect(&mut self) -> Result<()> {
         self.read_entries()?;
         let entries = &self.entries;
@@ -321,7 +321,7 @@ impl IndexScan {
         Ok(())
     }
 
-    /// Fetches rows in the order of their primary keys, keeps them in that of the index.
+    /// Fetches rows in the order of their primary keys and keeps them in the order of the index.
     fn fetch(&mut self) -> Result<()> {
         (self.row_at, self.filled) = (0, 0);
         let (rows, entries) = (&mut self.rows, &self.entries);
@@ -331,7 +331,7 @@ impl IndexScan {
         let mut found = [false; AHEAD_MAX];
         for at in &self.wanted {
             let (row, entry) = (&mut rows[*at], entries.get(*at));
-            // The row may have moved on since its entry.
+            // The row may have changed since its entry.
             found[*at] = self.store.read(&self.state, entry.pk, &self.view, row)?
                 && self.store.load_in_view(&self.state, &self.view, row)?
                 && (!self.view.rechecks || row_has_key(&self.state, self.index, row, entry.key)?);
@@ -377,16 +377,16 @@ pub(crate) fn key_range(range: ByteRange) -> KeyRange {
 pub struct Locking {
     /// Shared or exclusive.
     pub mode: Mode,
-    /// What to do about rows others hold.
+    /// What to do about rows that other transactions hold.
     pub wait: LockWait,
 }
 
 impl TableTxn {
-    /// A scan of the rows whose primary key lies in `range`; a read that locks, as those
-    /// of SERIALIZABLE do, is a `locked_scan`.
+    /// A scan of the rows whose primary key lies in `range`. Reads that lock, as in SERIALIZABLE,
+    /// use `locked_scan`.
     ///
     /// # Errors
-    /// `TableTooNew`, what is wrong with the range.
+    /// `TableTooNew`, faults of the range.
     pub fn scan(
         &mut self,
         table: &Arc<Table>,
@@ -430,12 +430,11 @@ impl TableTxn {
         })
     }
 
-    /// A scan of the index at position `index` of the shape. `keys_only`: the caller wants only
+    /// A scan of the index at position `index` of the layout. `keys_only`: the caller wants only
     /// columns of the index and the primary key, so the table is not visited.
     ///
     /// # Errors
-    /// `TableTooNew`, `IndexTooNew`, `IndexMissing` while it is being built, what is wrong with
-    /// the range.
+    /// `TableTooNew`, `IndexTooNew`, `IndexMissing` while it is being built, faults of the range.
     pub fn index_scan(
         &mut self,
         table: &Arc<Table>,
@@ -457,7 +456,7 @@ impl TableTxn {
         let mut cursor =
             runs.cursor(index_layout.id, key_range(range), direction, view.snapshot)?;
         cursor.set_sees(view.entries);
-        // The key is re-checked on the row.
+        // The key has to be checked again on the row.
         let keys_only = keys_only && !view.rechecks;
         Ok(IndexScan {
             store: self.store.clone(),

@@ -1,5 +1,5 @@
-//! Definitions: what a caller asks for (`TableSpec`, `ColumnSpec`, `IndexSpec`), what the catalog
-//! holds (`TableDef`), and the checks between the two (E5). No storage here.
+//! Definitions: a caller's request (`TableSpec`, `ColumnSpec`, `IndexSpec`), the catalog's form
+//! (`TableDef`), and the checks between the two (E5). No storage here.
 
 use crate::alter::PROVISIONAL;
 use crate::rules::KeyRules;
@@ -7,18 +7,18 @@ use evenkeel_base::{Code, Error, IndexId, Result, TableId};
 use evenkeel_format::catalog::{ColumnEntry, IndexEntry, IndexState, PartEntry, TableEntry};
 use evenkeel_format::{ColumnType, KeyPart, Value, limits};
 
-/// A column a caller asks for.
+/// A requested column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSpec {
     /// Name, unique in the table.
     pub name: String,
     /// Type.
     pub ty: ColumnType,
-    /// May it be NULL.
+    /// True if it may be NULL.
     pub nullable: bool,
-    /// Value where none is given; a column without one and not nullable needs a value.
+    /// The value if none is given; a column without a default that is not nullable needs a value.
     pub default: Option<Value>,
-    /// Filled with the next number where NULL is given; at most one, of an integer type.
+    /// NULL is replaced by the next number; at most one column, of an integer type.
     pub auto_increment: bool,
 }
 
@@ -48,14 +48,14 @@ impl ColumnSpec {
     }
 }
 
-/// A part of a key a caller asks for.
+/// A part of a requested key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartSpec {
     /// Column name.
     pub column: String,
     /// Descending.
     pub desc: bool,
-    /// Only the first so many characters (bytes without a collation); 0 for all.
+    /// Only this many first characters (bytes without a collation); 0 for all.
     pub prefix: u32,
     /// A collation of the embedding program; 0 for byte order.
     pub collation: u16,
@@ -71,14 +71,14 @@ impl From<&str> for PartSpec {
     }
 }
 
-/// A secondary index a caller asks for.
+/// A requested secondary index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexSpec {
     /// Name, unique in the table.
     pub name: String,
     /// Its parts.
     pub parts: Vec<PartSpec>,
-    /// No two rows may have equal keys (NULLs apart).
+    /// No two rows may have equal keys (except NULLs).
     pub unique: bool,
 }
 
@@ -96,7 +96,7 @@ impl IndexSpec {
     }
 }
 
-/// A table a caller asks for.
+/// A requested table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableSpec {
     /// Columns in order.
@@ -139,7 +139,7 @@ pub struct ColumnDef {
     pub id: u16,
     /// Its name.
     pub name: String,
-    /// What the catalog holds.
+    /// The catalog's entry.
     pub entry: ColumnEntry,
 }
 
@@ -157,11 +157,11 @@ pub struct IndexDef {
     pub id: IndexId,
     /// Its name.
     pub name: String,
-    /// What the catalog holds.
+    /// The catalog's entry.
     pub entry: IndexEntry,
 }
 
-/// A table as the catalog holds it.
+/// A table in the catalog's form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableDef {
     /// Its id, never reused.
@@ -183,17 +183,17 @@ fn check_name_to(name: &str, limit: usize) -> Result<()> {
     Err(Error::new(Code::NameInvalid).with("bytes", name.len()).with("limit", limit))
 }
 
-/// Checks a name of a column. # Errors: `NameInvalid`.
+/// Checks the name of a column. # Errors: `NameInvalid`.
 pub fn check_name(name: &str) -> Result<()> {
     check_name_to(name, limits::NAME_BYTES_MAX)
 }
 
-/// Checks a name of an index, which may be a provisional one. # Errors: `NameInvalid`.
+/// Checks the name of an index, which may be a provisional one. # Errors: `NameInvalid`.
 pub fn check_index_name(name: &str) -> Result<()> {
     check_name(name.strip_prefix(PROVISIONAL).filter(|rest| !rest.is_empty()).unwrap_or(name))
 }
 
-/// Checks a name of a table. # Errors: `NameInvalid`.
+/// Checks the name of a table. # Errors: `NameInvalid`.
 pub fn check_table_name(name: &str) -> Result<()> {
     check_name_to(name, limits::TABLE_NAME_BYTES_MAX)
 }
@@ -206,10 +206,10 @@ fn too_many(code: Code, what: &str, have: usize, limit: usize) -> Result<()> {
 }
 
 impl TableDef {
-    /// Checks `spec` and makes the definition; ids of tree and indexes are given by the caller.
+    /// Checks `spec` and makes the definition; the caller gives the ids of tree and indexes.
     ///
     /// # Errors
-    /// Whatever is wrong with the definition, by its own code.
+    /// Faults of the definition, each by its own code.
     pub fn new(
         id: TableId,
         name: &str,
@@ -271,10 +271,10 @@ impl TableDef {
         })
     }
 
-    /// What an index that is there was asked for as.
+    /// The specification from which an existing index could be made.
     ///
     /// # Errors
-    /// `Internal` for a column that there is not.
+    /// `Internal` for a missing column.
     pub(crate) fn index_spec(&self, index: &IndexDef) -> Result<IndexSpec> {
         let part = |part: &PartEntry| {
             let column = self.column_by_id(part.column);
@@ -293,7 +293,7 @@ impl TableDef {
     /// Begins the next row format.
     ///
     /// # Errors
-    /// `TooManyColumns` if there were too many.
+    /// `TooManyColumns` if there were too many formats.
     pub(crate) fn raise_format(&mut self) -> Result<()> {
         let formats = usize::from(self.entry.row_version) + 1;
         let limit = usize::from(limits::ROW_VERSIONS_MAX);
@@ -411,7 +411,7 @@ impl TableDef {
         Ok(())
     }
 
-    /// Bytes of a clustered key of columns at most.
+    /// Bytes of a clustered key of columns, at most.
     pub(crate) fn primary_bytes_max(&self, rules: KeyRules) -> usize {
         self.entry.primary.iter().fold(0usize, |sum, part| {
             let ty = self.columns[usize::from(part.column)].entry.ty;
@@ -419,7 +419,7 @@ impl TableDef {
         })
     }
 
-    /// Provisional indexes are counted apart: those whose place they take are there until the
+    /// Provisional indexes are counted apart, because the indexes that they replace exist until the
     /// change that names them.
     ///
     /// # Errors

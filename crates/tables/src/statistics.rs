@@ -1,10 +1,11 @@
-//! Statistics of keys for an optimiser: how many different values the first parts of each key have.
+//! Statistics of keys for an optimizer: how many different values the first parts of each key have.
 //!
-//! Rows are drawn from the clustered tree; each tells how many rows share its values. A group of
-//! `n` rows is drawn `n` times as often as a single row, so the mean of `1/n` over the rows drawn
-//! is the number of groups per row. Its cost is bounded whatever the table holds: so many dives per
-//! part of a key. The numbers stay in the catalog until the next time; a key that goes takes its
-//! own along, under the same latch (`ddl`) under which they are written.
+//! Rows are sampled from the clustered tree, and for each the number of rows that share its values
+//! is determined. A group of `n` rows is sampled `n` times as often as a single row, so the mean of
+//! `1/n` over the sampled rows is the number of groups per row. The cost is bounded for every
+//! table: a fixed number of descents per part of a key. The numbers stay in the catalog until the
+//! next time; a dropped key takes its numbers along, under the same latch (`ddl`) under which they
+//! are written.
 
 use crate::range::Range;
 use crate::row::Row;
@@ -20,15 +21,15 @@ use evenkeel_io::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rows drawn.
+/// Rows sampled.
 pub(crate) const ROWS_DRAWN: usize = 128;
-/// Entries of a group that are counted at most: what is beyond is estimated, which knows no less
-/// than half a block of each run.
+/// Entries of a group that are counted, at most. The rest is estimated, with a precision of half a
+/// block of each run at best.
 const COUNTED_MAX: u64 = 4096;
-/// The clustered key where an index is named.
+/// Stands for the clustered key where an index is named.
 pub(crate) const CLUSTERED: IndexId = IndexId::ZERO;
 
-/// What is known of the values of a table's keys.
+/// The known statistics of a table's keys.
 #[derive(Default)]
 pub(crate) struct Statistics(RwLock<BTreeMap<IndexId, StatisticsEntry>>);
 
@@ -38,7 +39,7 @@ impl Statistics {
     }
 }
 
-/// The keys that are looked at.
+/// The keys that are analyzed.
 fn keys(layout: &Layout) -> Vec<(IndexId, &[KeyColumn])> {
     let clustered = Some((CLUSTERED, &layout.key[..])).filter(|_| !layout.key.is_empty());
     let read = layout.indexes.iter().filter(|i| matches!(i.state, IndexState::Valid(_)));
@@ -46,16 +47,17 @@ fn keys(layout: &Layout) -> Vec<(IndexId, &[KeyColumn])> {
     clustered.into_iter().chain(read).collect()
 }
 
-/// What the rows drawn so far say.
+/// The results of the rows sampled so far.
 pub(crate) struct Drawing {
     state: Arc<TableState>,
-    /// Rows of the table that had been changed when it began.
+    /// Changed rows of the table when the sampling began.
     changes: u64,
     random: Rng,
     drawn: usize,
-    /// Rows that those found stand for.
+    /// The number of rows that the found rows stand for.
     stood_for: f64,
-    /// Per key and number of parts: over the rows drawn, rows stood for by rows in the group.
+    /// For each key and number of parts: over the sampled rows, rows stood for by rows in the
+    /// group.
     groups: Vec<Vec<f64>>,
 }
 
@@ -63,12 +65,12 @@ impl Drawing {
     pub fn new(table: &Table) -> Drawing {
         let (changes, state) = (table.changes(), table.state());
         let groups = keys(&state.layout).iter().map(|(_, parts)| vec![0.0; parts.len()]).collect();
-        // The same rows each time: plans change when the data does.
+        // The same rows each time, so that plans change only when the data does.
         let random = Rng::new(u64::from(table.id().0));
         Drawing { state, changes, random, drawn: 0, stood_for: 0.0, groups }
     }
 
-    /// Of the table when it began.
+    /// The state of the table when the sampling began.
     pub fn state(&self) -> &TableState {
         &self.state
     }
@@ -93,8 +95,8 @@ impl Drawing {
 }
 
 impl Table {
-    /// What is known of the values of the key of the index at a position (`None`: of the clustered
-    /// key), if `Store::analyze_table` has looked since it was made.
+    /// The statistics of the key of the index at a position (`None`: of the clustered key), if the
+    /// table was analyzed since the key was made.
     pub fn statistics(&self, index: Option<usize>) -> Option<StatisticsEntry> {
         let layout = self.layout();
         let id = match index {
@@ -106,8 +108,8 @@ impl Table {
 }
 
 impl Store {
-    /// Finds out about how many different values the first parts of each key of a table have, and
-    /// keeps that. Reads a bounded number of rows and ranges; writers go on.
+    /// Estimates how many different values the first parts of each key of a table have, and keeps
+    /// the result. Reads a bounded number of rows and ranges; writers continue.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`, of storage.
@@ -115,14 +117,14 @@ impl Store {
         self.analyze_table_with(name, &SchemaWait::default())
     }
 
-    /// The same with a wait of its own, which also ends the reading of rows.
+    /// As `analyze_table`, with the caller's wait, which also bounds the reading of rows.
     ///
     /// # Errors
     /// As `analyze_table`; `StatementCancelled`.
     pub fn analyze_table_with(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
         let mut txn = self.begin(Isolation::ReadCommitted, Access::ReadOnly);
-        // In use, the table keeps its indexes.
+        // A table in use keeps its indexes.
         txn.use_table_with(&table, wait)?;
         let mut drawing = Drawing::new(&table);
         while txn.draw(&table, &mut drawing, 1)? {
@@ -132,7 +134,8 @@ impl Store {
         self.keep_statistics(&table, &drawing, wait)
     }
 
-    /// Puts what the rows drawn say into the catalog and in force; a schema change is waited for.
+    /// Writes the results of the sampled rows to the catalog and puts them into force; waits for a
+    /// schema change.
     pub(crate) fn keep_statistics(
         self: &Arc<Self>,
         table: &Arc<Table>,
@@ -159,7 +162,7 @@ impl Store {
 }
 
 impl TableTxn {
-    /// Draws at most so many rows of a table that is in use; false when enough are drawn.
+    /// Samples at most `rows` rows of a table that is in use; false when enough are sampled.
     pub(crate) fn draw(
         &mut self,
         table: &Arc<Table>,
@@ -186,7 +189,7 @@ impl TableTxn {
         Ok(drawing.drawn < ROWS_DRAWN)
     }
 
-    /// Adds what a row drawn says of a key.
+    /// Adds the result of a sampled row for a key.
     fn add_groups(
         &self,
         (table, state): (&Table, &TableState),

@@ -1,11 +1,12 @@
-//! Statistics that renew themselves: each table counts the rows that were changed since its keys
-//! were looked at last. Beyond a tenth of the rows there were then, and a floor, it goes on a list,
-//! and background beats of a few draws each look again. Nothing is scanned to know when: an
-//! operation adds to one counter. Nobody waits for it, and nothing wakes while nothing changes.
+//! Statistics that refresh themselves. Each table counts the rows that were changed since its keys
+//! were last analyzed. Beyond a tenth of its rows at that time, and a minimum, it goes on a list,
+//! and background beats of a few samples each analyze it again. Nothing is scanned to detect this:
+//! an operation adds to one counter. Nothing waits for a refresh, and nothing wakes up while
+//! nothing changes.
 //!
-//! A table is on the list at most once. One that was looked at a short time ago stays there until
-//! that is long enough ago; one that a schema change keeps closed leaves it and comes back after as
-//! many changes again.
+//! A table is on the list at most once. A table that was analyzed a short time ago stays on the
+//! list until enough time has passed; a table that a schema change keeps closed leaves the list and
+//! returns after as many changes again.
 
 use crate::statistics::{Drawing, ROWS_DRAWN};
 use crate::store::Store;
@@ -20,22 +21,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Changes that are not worth a look, however small the table is.
+/// Fewer changes are never worth an analysis, however small the table is.
 pub(crate) const CHANGES_MIN: u64 = 2_000;
-/// The share of a table's rows that may change before it is looked at again: one in so many.
+/// A table is analyzed again after this part of its rows has changed: one in this many.
 const SHARE: u64 = 10;
-/// Rows drawn in a beat.
+/// Rows sampled in a beat.
 const BEAT_DRAWS: usize = 4;
-/// The share of the time between two looks over which the draws of one are spread.
+/// The part of the time between two analyses over which the samples of one are spread.
 const SPREAD: u32 = 2;
 
-/// What has happened to a table since its keys were looked at.
+/// What has happened to a table since its keys were analyzed.
 pub(crate) struct Changes {
     since: AtomicU64,
-    /// So many are worth a look.
+    /// The number of changes at which the table is analyzed again.
     due_at: AtomicU64,
     listed: AtomicBool,
-    /// When it was looked at last, in this life; 0: not yet.
+    /// When it was last analyzed since the open; 0: not yet.
     looked_ns: AtomicU64,
 }
 
@@ -51,12 +52,12 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// There were so many rows when it was looked at.
+    /// The table had this many rows when it was analyzed.
     pub fn expect_rows(&self, rows: u64) {
         self.due_at.store((rows / SHARE).max(CHANGES_MIN), Ordering::Relaxed);
     }
 
-    /// Nobody ever wants to know.
+    /// No statistics are ever wanted.
     pub fn ignore(&self) {
         self.due_at.store(u64::MAX, Ordering::Relaxed);
     }
@@ -67,12 +68,12 @@ impl Changes {
         self.expect_rows(0);
     }
 
-    /// Rows changed since it was looked at.
+    /// Rows changed since the last analysis.
     pub fn count(&self) -> u64 {
         self.since.load(Ordering::Relaxed)
     }
 
-    /// It was looked at when `before` rows had been changed, and had so many rows.
+    /// The table was analyzed when `before` rows had been changed, and had `rows` rows.
     pub fn looked(&self, before: u64, rows: u64, now_ns: u64) {
         let rest = |since: u64| Some(since.saturating_sub(before));
         let _ = self.since.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
@@ -80,13 +81,13 @@ impl Changes {
         self.looked_ns.store(now_ns.max(1), Ordering::Relaxed);
     }
 
-    /// It cannot be looked at now: as many changes again until the next attempt.
+    /// The table cannot be analyzed now: the next attempt comes after as many changes again.
     fn put_off(&self) {
         let step = self.due_at.load(Ordering::Relaxed);
         self.due_at.store(self.count().saturating_add(step), Ordering::Relaxed);
     }
 
-    /// Time since it was looked at in this life.
+    /// Time since the last analysis, if there was one since the open.
     pub fn age_ns(&self, now_ns: u64) -> Option<u64> {
         match self.looked_ns.load(Ordering::Relaxed) {
             0 => None,
@@ -96,21 +97,21 @@ impl Changes {
 }
 
 impl Table {
-    /// Rows inserted, updated and deleted since the statistics of its keys were renewed, those of
-    /// transactions that were rolled back included; as counted in this life of the database.
+    /// Rows inserted, updated and deleted since the statistics of its keys were refreshed, those of
+    /// aborted transactions included; counted since the open.
     pub fn changes(&self) -> u64 {
         self.changes.count()
     }
 }
 
-/// The list, and what the background is at.
+/// The list, and the present work of the background.
 #[derive(Default)]
 pub(crate) struct StatsRefresh {
     listed: Mutex<VecDeque<Arc<Table>>>,
     present: Mutex<Option<Present>>,
 }
 
-/// A table that is being looked at.
+/// The table that is being analyzed.
 struct Present {
     table: Arc<Table>,
     drawing: Drawing,
@@ -119,7 +120,7 @@ struct Present {
 }
 
 impl Store {
-    /// So many rows of a table were changed.
+    /// Notes that `rows` rows of a table were changed.
     pub(crate) fn note_changes(&self, table: &Arc<Table>, rows: u64) {
         let changes = &table.changes;
         let since = changes.since.fetch_add(rows, Ordering::Relaxed) + rows;
@@ -133,19 +134,19 @@ impl Store {
         self.statistics_event().notify();
     }
 
-    /// How long ago the statistics of a table's keys were renewed; none if not since the open.
+    /// Time since the statistics of a table's keys were refreshed; none if not since the open.
     pub fn analyzed_ns_ago(&self, table: &Table) -> Option<u64> {
         table.changes.age_ns(self.rt.env.now_ns())
     }
 
-    /// Notified when `statistics_beat` has work: the event of those who reclaim leaves, whose
-    /// thread does it.
+    /// Notified when `statistics_beat` has work: the event of leaf reclamation, whose thread does
+    /// it.
     fn statistics_event(&self) -> Arc<evenkeel_io::Event> {
         self.trees.reclaim_event()
     }
 
-    /// How long the first table that is worth a look waits for its time; none if there is none, or
-    /// if nothing can be written.
+    /// How long until the first table on the list is due; none if there is none, or if writes are
+    /// not possible.
     pub fn next_statistics_in(&self) -> Option<Duration> {
         self.rt.health.check_user().ok()?;
         if let Some(present) = &*self.stats_refresh.present.lock() {
@@ -156,9 +157,9 @@ impl Store {
         listed.iter().map(|table| self.too_early_by(table)).min()
     }
 
-    /// How long to rest after some draws. A table that is looked at again and again is written to
-    /// all the time: what writers would feel as a slow second is spread over many. One without
-    /// statistics, or others that wait, are worth the haste.
+    /// How long to rest between samples. A table that is analyzed again and again is written all
+    /// the time, so the load on writers is spread over many seconds. A table without statistics, or
+    /// other waiting tables, are worth more haste.
     fn draws_apart(&self, table: &Table) -> Duration {
         let is_first = table.changes.age_ns(self.rt.env.now_ns()).is_none();
         if is_first || !self.stats_refresh.listed.lock().is_empty() {
@@ -172,10 +173,10 @@ impl Store {
         age.map_or(Duration::ZERO, |ns| self.refresh_every.saturating_sub(Duration::from_nanos(ns)))
     }
 
-    /// Looks at some rows of a table whose statistics are old.
+    /// Samples some rows of a table whose statistics are old.
     ///
     /// # Errors
-    /// Of storage; the table is looked at again after as many changes.
+    /// Of storage; the table is analyzed again after as many changes.
     pub fn statistics_beat(self: &Arc<Self>) -> Result<Beat> {
         if self.rt.health.check_user().is_err() {
             return Ok(Beat::Idle);
@@ -185,7 +186,7 @@ impl Store {
         let done = self.refresh_some(&table, drawing);
         let read = evenkeel_runs::block_read_bytes().wrapping_sub(before);
         self.rt.metrics.add(Metric::StatisticsBlockReadBytes, read);
-        // Holds neither latch nor snapshot.
+        // Holds neither latch nor snapshot here.
         match self.pages.take_asked_bytes() {
             0 => {}
             bytes => self.sched.ask(Class::Ddl, bytes, false),
@@ -201,7 +202,7 @@ impl Store {
             Err(_) => table.changes.put_off(),
         }
         table.changes.listed.store(false, Ordering::Release);
-        // What changed meanwhile may be worth a look already.
+        // Changes made meanwhile may make the table due already.
         self.note_changes(&table, 0);
         match done {
             Err(e) if !matches!(e.code(), Code::TableMissing | Code::TableBusy) => Err(e),
@@ -209,7 +210,7 @@ impl Store {
         }
     }
 
-    /// The table that is being looked at, or the next; none if nothing is to be done yet.
+    /// The table that is being analyzed, or the next one; none if nothing is due yet.
     fn take_refresh(&self) -> Option<(Arc<Table>, Drawing)> {
         let mut present = self.stats_refresh.present.lock();
         if present.as_ref().is_some_and(|p| p.next_ns > self.rt.env.now_ns()) {
@@ -228,7 +229,7 @@ impl Store {
         Some((table, drawing))
     }
 
-    /// Some draws; `None` once what they say is kept.
+    /// Takes some samples; `None` once the results are kept.
     fn refresh_some(
         self: &Arc<Self>,
         table: &Arc<Table>,

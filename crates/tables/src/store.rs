@@ -64,11 +64,11 @@ pub struct StoreOptions {
     pub build_arena_bytes: usize,
     /// Threads of one index build, its caller included.
     pub build_threads: usize,
-    /// Bytes of a long value that go through the log; the rest goes to its pages alone (E4).
+    /// Bytes of a long value that go through the log; the rest goes only to its pages (E4).
     pub logged_value_bytes: Option<u64>,
-    /// Statistics of a table are not renewed by themselves more often.
+    /// Least interval between automatic refreshes of a table's statistics.
     pub refresh_every: Duration,
-    /// Of the embedding program.
+    /// The collations of the embedding program.
     pub collations: Option<&'static dyn Collations>,
 }
 
@@ -105,13 +105,13 @@ pub struct Store {
     pub(crate) refresh_every: Duration,
     pub(crate) rules: KeyRules,
     pub(crate) catalog: Catalog,
-    /// Held while a table name comes into being.
+    /// Held while a table name is created.
     pub(crate) names: EventLatch,
     pub(crate) open_trees: OpenTrees,
-    /// Tables that prepared transactions use, and as which user.
+    /// Tables that prepared transactions use, and the user number of each.
     prepared_use: Mutex<HashMap<TxnId, PreparedUse>>,
     next_user: AtomicU64,
-    /// Trees made since the start have ids from here on.
+    /// Trees made since the start have ids from this one on.
     pub(crate) new_trees_from: AtomicU64,
 }
 
@@ -127,7 +127,8 @@ impl Store {
     }
 
     /// Opens an existing database after redo: reads the catalog and makes its indexes known to
-    /// `runs`. Transactions may be undecided or not reverted; readers resolve them through undo.
+    /// `runs`. Transactions may be undecided or not rolled back yet; readers resolve them through
+    /// undo.
     ///
     /// # Errors
     /// `CatalogDamaged`, of storage.
@@ -145,8 +146,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Transactions found prepared use the tables they have changed until they are decided: schema
-    /// changes wait for them (E2, F1). Nothing is done for a row: its stamp is its lock (D5).
+    /// Transactions found prepared use the tables that they have changed until they are decided:
+    /// schema changes wait for them (E2, F1). Rows need nothing: a row's stamp is its lock (D5).
     fn adopt_prepared(&self) -> Result<()> {
         for xid in self.txns.prepared_xids() {
             let txn = self.txns.prepared(&xid)?;
@@ -202,7 +203,7 @@ impl Store {
         Duration::from_nanos(self.lock_wait_ns.load(Ordering::Relaxed))
     }
 
-    /// Changes that for transactions and schema changes that begin from now on.
+    /// Changes that time for transactions and schema changes that begin from now on.
     pub fn set_lock_wait(&self, time: Duration) {
         self.lock_wait_ns.store(nanos(time), Ordering::Relaxed);
     }
@@ -250,8 +251,8 @@ impl Store {
         &self.trees
     }
 
-    /// Frees trees that no table owns: what a crash in a schema change left behind. Once after
-    /// `open`, when the background runs (it takes log space). Returns how many.
+    /// Frees trees that no table owns, left by a crash during a schema change. Called once after
+    /// `open`, when the background runs (it takes log space). Returns their number.
     ///
     /// # Errors
     /// Of log and pages; the next start tries again.
@@ -259,7 +260,7 @@ impl Store {
         let below = self.new_trees_from.load(Ordering::SeqCst);
         let mut removed = 0;
         for tree in self.pages.trees() {
-            // Trees made since the start are above: ids are logged as used before that.
+            // Trees made since the start have greater ids: ids are logged as used before that.
             if u64::from(tree.0) < below && !self.open_trees.is_known(tree) {
                 self.pages.free_tree(tree)?;
                 removed += 1;
@@ -268,7 +269,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Reverts some rows of aborted transactions.
+    /// Rolls back some rows of aborted transactions.
     ///
     /// # Errors
     /// Tried again by the next beat.
@@ -287,7 +288,8 @@ impl Store {
         }
     }
 
-    /// The ordered part of the same (B5): in effect, not yet durable. Its timestamp.
+    /// The ordered part of `commit_prepared` (B5): in effect, not yet durable. Returns its
+    /// timestamp.
     ///
     /// # Errors
     /// `XidUnknown`.
@@ -298,8 +300,8 @@ impl Store {
         Ok(cts.unwrap_or(Lsn::ZERO))
     }
 
-    /// Rolls a prepared transaction back, as durably as `durability` says: who decides forgets it
-    /// then, and it may not be there again.
+    /// Rolls a prepared transaction back, as durably as `durability` says: its coordinator then
+    /// forgets it, so it must not come back.
     ///
     /// # Errors
     /// `XidUnknown`, `WritesStopped`.
@@ -310,7 +312,7 @@ impl Store {
         }
     }
 
-    /// The same without the wait: the position to wait for.
+    /// As `rollback_prepared` without the wait; returns the log position to wait for.
     ///
     /// # Errors
     /// `XidUnknown`.
@@ -321,9 +323,9 @@ impl Store {
         Ok(lsn.unwrap_or(Lsn::ZERO))
     }
 
-    /// Keeps tables in use by a prepared transaction until it is decided. It may be already: then
-    /// whoever decided it has found no use to end. One that has changed nothing has ended, maybe
-    /// without an id.
+    /// Keeps tables in use by a prepared transaction until it is decided. It may be decided
+    /// already: then the decision has found no use to end. A transaction that has changed nothing
+    /// has ended, possibly without an id.
     pub(crate) fn keep_in_use(&self, txn: &TxnRef, user: u64, tables: Vec<Arc<Table>>) {
         if txn.phase() != Phase::Prepared {
             return tables.iter().for_each(|table| table.leave(user));
@@ -334,7 +336,8 @@ impl Store {
         }
     }
 
-    /// The tables that a prepared transaction uses: of one found by recovery, those it has changed.
+    /// The tables that a prepared transaction uses; for one found by recovery, those it has
+    /// changed.
     ///
     /// # Errors
     /// `XidUnknown`.
@@ -352,9 +355,9 @@ impl Store {
         }
     }
 
-    /// The shape to read a stored row with. Whoever reads the newest version, not that of a
-    /// snapshot, may meet one in a format that came after his state of the table; the state that
-    /// brought the format was published before any row was written in it.
+    /// The layout to read a stored row with. A reader of the newest version, rather than a
+    /// snapshot's, may meet a row in a newer format than its state of the table has; the state that
+    /// introduced the format was published before any row was written in it.
     #[inline]
     pub(crate) fn layout_for<'s>(&self, state: &'s TableState, row: &[u8]) -> Cow<'s, Arc<Layout>> {
         if !state.layout.is_as_new_as(row)
@@ -365,9 +368,9 @@ impl Store {
         Cow::Borrowed(&state.layout)
     }
 
-    /// A writer met an aborted change on a row: reverts it now (B6).
+    /// A writer met an aborted change on a row: rolls it back now (B6).
     pub(crate) fn roll_back_on_touch(&self, tree: &Tree, key: &[u8], stamp: Stamp) -> Result<()> {
-        // The snapshot keeps the undo of what is aborted now (A5).
+        // The snapshot keeps the undo of all transactions aborted by now (A5).
         let _guard = self.txns.snapshot();
         let mut still = false;
         tree.get(key, &mut |cell| {
@@ -396,8 +399,8 @@ impl Store {
         Ok(())
     }
 
-    /// The next number of a counter, whose high-water mark is raised in the catalog in steps. The
-    /// largest number there is means that none is left: no mark lies above it.
+    /// The next number of a counter, whose high-water mark in the catalog is raised in steps. The
+    /// largest possible number means that none is left, because no mark lies above it.
     pub(crate) fn next_number(
         &self,
         counter: &Counter,
@@ -410,7 +413,7 @@ impl Store {
         }
     }
 
-    /// Sees to it that `number` lies below the logged high-water mark.
+    /// Ensures that `number` lies below the logged high-water mark.
     pub(crate) fn raise_above(
         &self,
         counter: &Counter,
@@ -454,7 +457,7 @@ impl RollbackRow for Store {
                 Ok(())
             }
             Some(tree) => self.roll_back_in(&tree, stamp, record),
-            // Its table was dropped.
+            // The table was dropped.
             None => Ok(()),
         }
     }

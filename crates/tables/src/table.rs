@@ -1,9 +1,9 @@
-//! A table handle: its present state (shape and tree), the schema epoch that row operations pin in
+//! A table handle: its present state (layout and tree), the schema epoch that row operations pin in
 //! their final step (F1), and the transactions that use it.
 //!
-//! Who may change what: only DDL, one at a time per database, publishes a new state. A row
-//! operation loads the state at its start and pins its epoch under the leaf latch; if the epoch has
-//! moved on meanwhile, it starts again with the new state.
+//! Only DDL publishes a new state, one statement at a time per database. A row operation loads the
+//! state at its start and pins its epoch under the leaf latch; if the epoch has moved on meanwhile,
+//! the operation starts again with the new state.
 
 use crate::estimate::RowsKnown;
 use crate::gate::SchemaGate;
@@ -19,23 +19,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A schema change, or a use of a table, waited in vain.
+/// A schema change, or a use of a table, has waited in vain.
 pub(crate) fn busy(waited: Duration) -> Error {
     Error::new(Code::TableBusy).with("waited_ms", waited.as_millis())
 }
 
-/// How a schema change waits for the transactions that use its table, and for another one.
+/// How a schema change waits for the transactions that use its table, and for other schema changes.
 #[derive(Clone, Copy, Default)]
 pub struct SchemaWait<'a> {
-    /// Who is not waited for.
+    /// The user that is not waited for.
     pub(crate) own: Option<u64>,
-    /// How long; `None`: as long as the database's option says.
+    /// The timeout; `None`: the database's option.
     pub timeout: Option<Duration>,
-    /// True ends the wait with `StatementCancelled`; asked each tenth of a second.
+    /// Ends the wait with `StatementCancelled` by returning true; called each tenth of a second.
     pub cancelled: Option<&'a dyn Fn() -> bool>,
 }
 
-/// How often a wait asks if it is cancelled.
+/// Interval at which a wait checks for cancellation.
 const CANCEL_EVERY: Duration = Duration::from_millis(100);
 
 impl SchemaWait<'_> {
@@ -48,8 +48,8 @@ impl SchemaWait<'_> {
         }
     }
 
-    /// Calls `wait`, which waits for so long, until it gives something. Cancelled or not: what need
-    /// not wait is done.
+    /// Calls `wait`, which waits for the given time, until it returns a value. `wait` is called at
+    /// least once, so a change that need not wait succeeds even when cancelled.
     ///
     /// # Errors
     /// `TableBusy` after `timeout`, `StatementCancelled`.
@@ -73,7 +73,7 @@ impl SchemaWait<'_> {
     }
 }
 
-/// What a row operation works with.
+/// The state with which a row operation works.
 pub struct TableState {
     /// The definition, compiled.
     pub layout: Arc<Layout>,
@@ -81,26 +81,26 @@ pub struct TableState {
     pub tree: Tree,
 }
 
-/// A number that is handed out and never goes back: its high-water mark is in the catalog.
+/// A number that is handed out and never goes back; its high-water mark is in the catalog.
 #[derive(Default)]
 pub(crate) struct Counter {
     /// The next number.
     pub next: AtomicU64,
-    /// Numbers below this may be handed out: the catalog says so.
+    /// Numbers below this may be handed out; the catalog has this value.
     pub logged: AtomicU64,
-    /// Held by who raises `logged`.
+    /// Held while `logged` is raised.
     pub raise: EventLatch,
 }
 
 impl Counter {
-    /// A counter that goes on at `high`, which must be what the catalog says (or the first number).
+    /// A counter that continues at `high`, which must be the catalog's value (or the first number).
     pub fn new(high: u64) -> Counter {
         let high = AtomicU64::new(high.max(1));
         let logged = AtomicU64::new(high.load(Ordering::Relaxed));
         Counter { next: high, logged, raise: EventLatch::default() }
     }
 
-    /// Goes on at `high`.
+    /// Continues at `high`.
     pub fn restart(&self, high: u64) {
         self.next.store(high, Ordering::SeqCst);
         self.logged.store(high, Ordering::SeqCst);
@@ -110,9 +110,9 @@ impl Counter {
 /// How a transaction uses a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
-    /// It reads.
+    /// The transaction reads.
     Read,
-    /// It may have changed rows.
+    /// The transaction may have changed rows.
     Write,
 }
 
@@ -120,7 +120,7 @@ pub(crate) enum Use {
 struct Users {
     /// A schema change keeps new transactions out.
     closed: bool,
-    /// Dropped: nobody may use it again.
+    /// Dropped: no transaction may use it again.
     gone: bool,
     by_txn: BTreeMap<u64, Use>,
 }
@@ -137,24 +137,24 @@ pub struct Table {
     pins_gone: Arc<Event>,
     users: Mutex<Users>,
     users_changed: Arc<Event>,
-    /// Older snapshots do not know its rows: they were in another tree, or in another table. Set
-    /// while nobody uses the table, or before anybody knows it by its name.
+    /// Older snapshots do not see its rows, which were in another tree or in another table. Set
+    /// while no transaction uses the table, or before it has a name.
     born: AtomicU64,
     pub(crate) auto: Counter,
     pub(crate) hidden: Counter,
-    /// What the last change of the table was marked with, 0 for nothing (`TableChange::mark`).
+    /// The mark of the table's last change, 0 for none (`TableChange::mark`).
     pub(crate) mark: AtomicU64,
     /// One schema change at a time.
     pub(crate) ddl: EventLatch,
-    /// How a build in the table stands: `BUILD_*`.
+    /// The state of a build in the table: `BUILD_*`.
     build: AtomicU8,
-    /// What is known of the values of its keys.
+    /// The known statistics of its keys.
     pub(crate) statistics: Statistics,
-    /// What has happened since.
+    /// Changes since the statistics were made.
     pub(crate) changes: Changes,
-    /// What was last estimated.
+    /// The last estimate of its rows.
     pub(crate) rows_known: RowsKnown,
-    /// The last insert met a row that has its key: the next may, too.
+    /// The last insert met a row with its key: the next one may, too.
     pub(crate) meets_rows: AtomicBool,
     /// The table need not survive a crash (`Store::create_temporary_table`). The mark is in memory
     /// only: after a start the table is an ordinary one until the server drops it by its name.
@@ -189,17 +189,17 @@ impl Table {
         self.id
     }
 
-    /// What the last change of the table was marked with, 0 for nothing (`TableChange::mark`).
+    /// The mark of the table's last change, 0 for none (`TableChange::mark`).
     pub fn mark(&self) -> u64 {
         self.mark.load(Ordering::SeqCst)
     }
 
-    /// True if what becomes of it in a crash is all the same.
+    /// True if the table need not survive a crash.
     pub(crate) fn is_temporary(&self) -> bool {
         self.temporary.load(Ordering::SeqCst)
     }
 
-    /// Says so; before anybody knows it by its name, or when it is to be kept after all.
+    /// Sets that; before the table has a name, or when it is to be kept after all.
     pub(crate) fn set_temporary(&self, is: bool) {
         self.temporary.store(is, Ordering::SeqCst);
     }
@@ -209,17 +209,17 @@ impl Table {
         self.state.read().clone()
     }
 
-    /// Its present shape.
+    /// Its present layout.
     pub fn layout(&self) -> Arc<Layout> {
         self.state.read().layout.clone()
     }
 
-    /// Only snapshots from `born` on may read it; zero: every one.
+    /// Only snapshots from `born` on may read it; zero: all snapshots.
     pub(crate) fn set_born(&self, born: Lsn) {
         self.born.store(born.0, Ordering::SeqCst);
     }
 
-    /// May a snapshot at `at` read it. # Errors: `TableTooNew`.
+    /// Checks that a snapshot at `at` may read it. # Errors: `TableTooNew`.
     pub(crate) fn check_readable(&self, at: Lsn) -> Result<()> {
         match self.born.load(Ordering::SeqCst) <= at.0 {
             true => Ok(()),
@@ -227,13 +227,13 @@ impl Table {
         }
     }
 
-    /// True if inserts have lately met rows that have their keys: then it is worth a look whether
-    /// the next one does before it is made ready.
+    /// True if recent inserts have met rows with their keys: then a look before the next row is
+    /// prepared is worth it.
     pub(crate) fn expects_rows_there(&self) -> bool {
         self.meets_rows.load(Ordering::Relaxed)
     }
 
-    /// What the last insert met.
+    /// Records whether the last insert met a row.
     pub(crate) fn expect_rows_there(&self, met: bool) {
         if self.expects_rows_there() != met {
             self.meets_rows.store(met, Ordering::Relaxed);
@@ -340,7 +340,7 @@ impl Table {
         self.users.lock().gone
     }
 
-    /// Lets transactions in again, or tells them that the table is gone.
+    /// Lets transactions in again; with `gone`, each gets an error that the table is gone.
     pub(crate) fn reopen(&self, gone: bool) {
         let mut users = self.users.lock();
         users.closed = false;
@@ -349,13 +349,13 @@ impl Table {
         self.users_changed.notify();
     }
 
-    /// Waits until every transaction that may have changed the table by now has ended; new ones are
-    /// not held up (F1). Each is waited for as for a lock: `timeout` counts from the last of them
-    /// that ended. `check` may end the wait with an error; it is asked at each notification of
+    /// Waits until every transaction that may have changed the table by now has ended; new ones do
+    /// not wait (F1). Each is waited for as for a lock: `timeout` counts from the end of the last
+    /// of them. `check` may end the wait with an error; it is called at each notification of
     /// `users_event`.
     ///
     /// # Errors
-    /// `TableBusy`, or what `check` says.
+    /// `TableBusy`, or the error of `check`.
     pub(crate) fn wait_writers(
         &self,
         rt: &Runtime,
@@ -392,25 +392,25 @@ impl Table {
     }
 
     /// A change met a duplicate in a unique index that is being proved (F3): the build fails. False
-    /// if it is decided already that the index becomes valid: then the change fails.
+    /// if it is already decided that the index becomes valid: then the change fails.
     pub(crate) fn fail_build(&self) -> bool {
         let open = BUILD_OPEN;
         let set = |to| self.build.compare_exchange(open, to, Ordering::SeqCst, Ordering::SeqCst);
         set(BUILD_FAILED).map_or_else(|now| now == BUILD_FAILED, |_| true)
     }
 
-    /// Did a change meet such a duplicate.
+    /// True if a change met such a duplicate.
     pub(crate) fn build_failed(&self) -> bool {
         self.build.load(Ordering::SeqCst) == BUILD_FAILED
     }
 
-    /// The build is to become valid, unless a change has met a duplicate: false then.
+    /// Decides that the build becomes valid; false if a change has met a duplicate.
     pub(crate) fn decide_build(&self) -> bool {
         let (open, decided) = (BUILD_OPEN, BUILD_DECIDED);
         self.build.compare_exchange(open, decided, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// The next build begins anew.
+    /// Clears the state for the next build.
     pub(crate) fn clear_build(&self) {
         self.build.store(BUILD_OPEN, Ordering::SeqCst);
     }

@@ -1,5 +1,5 @@
-//! `Layout`: a table definition compiled for row work: layouts by row format, key parts, what each
-//! index entry is made of and which columns it gives back. Immutable; a schema change makes a new
+//! `Layout`: a table definition compiled for row work: layouts by row format, key parts, the parts
+//! of each index entry and the columns that it gives back. Immutable; a schema change makes a new
 //! one with a higher epoch (F1).
 
 use crate::rules::KeyRules;
@@ -32,7 +32,7 @@ pub struct Column {
     pub name: String,
     /// Type, nullability, default.
     pub entry: ColumnEntry,
-    /// The clustered key part that gives it back; the row does not hold it then.
+    /// The clustered key part that gives the column back; the row then does not hold it.
     pub from_key: Option<usize>,
 }
 
@@ -51,16 +51,16 @@ pub struct IndexLayout {
     pub id: IndexId,
     /// Its name.
     pub name: String,
-    /// Is it unique.
+    /// True if it is unique.
     pub unique: bool,
     /// Its state.
     pub state: IndexState,
     /// Its columns.
     pub parts: Vec<KeyColumn>,
-    /// Columns whose values an entry keeps beside its key, since neither that nor the clustered key
-    /// gives them back.
+    /// Columns whose values an entry stores beside its key, because neither the key nor the
+    /// clustered key gives them back.
     pub stored: Vec<usize>,
-    /// Where in an entry (key, then clustered key) each column lies, if no part varies in length.
+    /// Where each column lies in an entry (key, then clustered key), if no part varies in length.
     pub(crate) places: Option<Vec<Option<(usize, KeyPart)>>>,
 }
 
@@ -96,7 +96,8 @@ fn stored(parts: &[KeyColumn], key: &[KeyColumn]) -> Vec<usize> {
 }
 
 impl IndexLayout {
-    /// May a snapshot at `at` read it. # Errors: `IndexTooNew`, `IndexMissing` while building.
+    /// Checks that a snapshot at `at` may read it. # Errors: `IndexTooNew`, `IndexMissing` while
+    /// building.
     pub fn check_readable(&self, at: Lsn) -> Result<()> {
         match self.state {
             IndexState::Valid(from) if from <= at => Ok(()),
@@ -107,12 +108,12 @@ impl IndexLayout {
         }
     }
 
-    /// True if an entry keeps values beside its key.
+    /// True if an entry stores values beside its key.
     pub fn stores(&self) -> bool {
         !self.stored.is_empty()
     }
 
-    /// True if keys of it cannot be made here: a collation is missing or has changed.
+    /// True if its keys cannot be made here: a collation is missing or has changed.
     pub fn is_opaque(&self) -> bool {
         self.parts.iter().any(|p| p.part.form.is_missing())
     }
@@ -137,11 +138,11 @@ impl IndexLayout {
         self.check_len(keys_len + out.len() - start)
     }
 
-    /// Appends the values that an entry keeps beside its key: per column 0 for NULL, or length + 1
+    /// Appends the values that an entry stores beside its key: per column 0 for NULL, or length + 1
     /// and the bytes.
     ///
     /// # Errors
-    /// What getting a value gives; `ValueType`.
+    /// Errors of getting a value; `ValueType`.
     pub fn put_stored<'v>(
         &self,
         value: &impl Fn(usize) -> Result<ValueRef<'v>>,
@@ -182,7 +183,7 @@ impl IndexLayout {
         Ok(false)
     }
 
-    /// Do changes check its uniqueness.
+    /// True if changes check its uniqueness.
     pub fn checks_unique(&self) -> bool {
         self.unique && !matches!(self.state, IndexState::Building)
     }
@@ -190,7 +191,7 @@ impl IndexLayout {
     /// Appends the key bytes of a row; true if no part is NULL.
     ///
     /// # Errors
-    /// `EntryTooLong`, and what encoding a value gives.
+    /// `EntryTooLong`, and errors of encoding a value.
     pub fn encode<'v>(
         &self,
         value: &impl Fn(usize) -> Result<ValueRef<'v>>,
@@ -228,7 +229,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Compiles `def`. # Errors: `CatalogDamaged` if it names columns that are not there.
+    /// Compiles `def`. # Errors: `CatalogDamaged` if it names missing columns.
     pub fn new(def: Arc<TableDef>, epoch: u64, rules: impl Into<KeyRules>) -> Result<Layout> {
         let rules = rules.into();
         let live = def.live_columns();
@@ -309,14 +310,14 @@ impl Layout {
         version.layout.fixed_place(usize::from((*version.slots.get(position)?)?))
     }
 
-    /// The same, if it is one of variable length.
+    /// As `fixed_place`, for a column of variable length.
     pub(crate) fn variable_place(&self, version: u16, position: usize) -> Option<VariablePlace> {
         let version = self.version(version).ok()?;
         version.layout.variable_place(usize::from((*version.slots.get(position)?)?))
     }
 
-    /// True if some key cannot be made here: its collation is gone, or has other weights than the
-    /// keys that are there. Copying the table makes them anew.
+    /// True if some key cannot be made here: its collation is missing, or has other weights than
+    /// the existing keys. A copy of the table makes the keys anew.
     pub fn needs_rebuild(&self) -> bool {
         self.indexes.iter().any(IndexLayout::is_opaque)
             || self.key.iter().any(|p| p.part.form.is_missing())
@@ -343,7 +344,7 @@ impl Layout {
         })
     }
 
-    /// Appends the clustered key of a row. # Errors: `KeyTooLong`, and what encoding gives.
+    /// Appends the clustered key of a row. # Errors: `KeyTooLong`, and errors of encoding.
     pub fn encode_key<'v>(
         &self,
         value: &impl Fn(usize) -> Result<ValueRef<'v>>,
@@ -368,7 +369,7 @@ impl Layout {
     }
 
     /// Appends a prefix of a key given by values for its first parts.
-    /// # Errors: `TooManyKeyParts`, and what encoding gives.
+    /// # Errors: `TooManyKeyParts`, and errors of encoding.
     pub fn encode_prefix(
         &self,
         parts: &[KeyColumn],
@@ -392,7 +393,7 @@ impl Layout {
         Ok(self.version(self.def.entry.row_version)?.layout.row_bytes_min())
     }
 
-    /// Refuses a table no row of which fits a leaf: columns of fixed length cannot leave the row.
+    /// Rejects a table whose rows never fit a leaf: columns of fixed length cannot leave the row.
     ///
     /// # Errors
     /// `RowTooLong`.
@@ -407,7 +408,7 @@ impl Layout {
         Err(error.with("limit", limit).with("page_size", page_size))
     }
 
-    /// Appends the row bytes in the present format. # Errors: what encoding a value gives.
+    /// Appends the row bytes in the present format. # Errors: those of encoding a value.
     pub fn encode_row<'v>(
         &self,
         field: &impl Fn(usize) -> Result<Field<'v>>,
@@ -415,7 +416,7 @@ impl Layout {
     ) -> Result<()> {
         let version = self.version(self.def.entry.row_version)?;
         let failed = std::cell::RefCell::new(None);
-        // Columns are asked for one by one: the last one is the one that does not fit.
+        // Columns are encoded one by one: the last one is the one that does not fit.
         let last = std::cell::Cell::new(0);
         let encoded = version.layout.encode(
             |slot| {
@@ -434,14 +435,14 @@ impl Layout {
         }
     }
 
-    /// True if the row's format is not a later one than this shape knows.
+    /// True if the row's format is not newer than this layout.
     #[inline]
     pub(crate) fn is_as_new_as(&self, row: &[u8]) -> bool {
         row_version(row).is_ok_and(|number| usize::from(number) < self.versions.len())
     }
 
-    /// Appends the row bytes in the present format, where every value is at hand.
-    /// # Errors: what encoding a value gives.
+    /// Appends the row bytes in the present format, if every value is at hand.
+    /// # Errors: those of encoding a value.
     pub fn encode_values<'v>(
         &self,
         value: &impl Fn(usize) -> &'v ValueRef<'v>,
@@ -479,7 +480,7 @@ impl Layout {
             || self.indexes.iter().any(|i| i.depends_on(position))
     }
 
-    /// The overflow chains that a stored row names, those of dropped columns too.
+    /// The overflow chains that a stored row names, those of dropped columns included.
     /// # Errors: `BadEncoding`.
     pub fn chains(&self, row: &[u8]) -> Result<Vec<OverflowRef>> {
         let mut chains = Vec::new();
@@ -518,14 +519,14 @@ pub struct RowView<'s> {
 }
 
 impl<'s> RowView<'s> {
-    /// Gives it the values that lie in overflow pages.
+    /// Sets the values that lie in overflow pages.
     #[must_use]
     pub fn with_loaded(mut self, loaded: &'s [(usize, Value)]) -> RowView<'s> {
         self.loaded = loaded;
         self
     }
 
-    /// What is stored for the column at `position`. # Errors: `BadEncoding`, `ColumnMissing`.
+    /// The stored field of the column at `position`. # Errors: `BadEncoding`, `ColumnMissing`.
     #[inline]
     pub fn field(&self, position: usize) -> Result<Field<'s>> {
         let Some(column) = self.layout.columns.get(position) else {

@@ -34,13 +34,13 @@ pub enum Isolation {
     Serializable,
 }
 
-/// May the transaction write.
+/// Whether the transaction may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Yes.
+    /// The transaction may write.
     #[default]
     ReadWrite,
-    /// No: locking reads and changes fail.
+    /// Locking reads and changes fail.
     ReadOnly,
 }
 
@@ -57,20 +57,20 @@ pub struct TableTxn {
     /// Names it among the users of tables.
     number: u64,
     snapshot: Option<Arc<SnapshotGuard>>,
-    /// READ COMMITTED, between `begin_statement` and `end_statement`: what the statement reads by,
-    /// from its first plain read on. Conflicts are not judged by it.
+    /// READ COMMITTED, between `begin_statement` and `end_statement`: the snapshot of the
+    /// statement, from its first plain read on. Conflicts are not judged by it.
     statement: Option<Option<Arc<SnapshotGuard>>>,
-    /// Where the statement began that `begin_statement` said.
+    /// Where the statement of `begin_statement` began.
     statement_at: UndoNo,
     used: SmallVec<[(Arc<Table>, Use); 2]>,
     pub(crate) buffers: Held,
     savepoints: Savepoints,
     /// Rows that the operation under way has waited for, and holds.
     pub(crate) waited: SmallVec<[(LockSpace, Vec<u8>); 1]>,
-    /// Rows that it has changed, where locks are held.
+    /// Rows that it has changed, if locks are held.
     pub(crate) changed: SmallVec<[(LockSpace, Vec<u8>); 1]>,
     lock_wait: Duration,
-    /// Rows younger than its snapshot are conflicts (A6).
+    /// Rows newer than its snapshot are conflicts (A6).
     judges_conflicts: bool,
     /// Shared with its scans, once it has had one.
     liveness: Option<Liveness>,
@@ -78,7 +78,7 @@ pub struct TableTxn {
 }
 
 impl TableTxn {
-    /// The clustered key bytes, as they are now, of the row that was inserted or updated last.
+    /// The present clustered key bytes of the row that was inserted or updated last.
     pub fn last_key(&self) -> &[u8] {
         self.buffers.key()
     }
@@ -134,9 +134,9 @@ impl TableTxn {
         self.lock_wait = lock_wait;
     }
 
-    /// Off: changing or locking a row that is younger than its snapshot is no conflict; the newest
-    /// committed version is changed or locked, and seen once it was changed. Plain reads keep their
-    /// snapshot beside that. On at first (A6).
+    /// Off: changing or locking a row newer than the snapshot is no conflict. The newest committed
+    /// version is changed or locked, and visible once it was changed. Plain reads keep their
+    /// snapshot otherwise. On at first (A6).
     pub fn set_snapshot_isolation(&mut self, on: bool) {
         self.judges_conflicts = on;
     }
@@ -151,14 +151,14 @@ impl TableTxn {
     }
 
     fn check_open(&self) -> Result<()> {
-        // A scan beside it may have met a deadlock.
+        // A scan of the transaction may have met a deadlock.
         match self.ended || self.inner.phase() != Phase::Open {
             true => Err(Error::new(Code::TransactionEnded)),
             false => Ok(()),
         }
     }
 
-    /// Notes that it uses a table; waits while a schema change keeps the table closed.
+    /// Records that it uses a table; waits while a schema change keeps the table closed.
     pub(crate) fn enter(&mut self, table: &Arc<Table>, how: Use) -> Result<()> {
         self.enter_with(table, how, &SchemaWait::default())
     }
@@ -183,7 +183,7 @@ impl TableTxn {
     }
 
     /// Uses a table from now on: until the transaction ends, no schema change moves or removes its
-    /// indexes or columns, so positions found in its shape stay right.
+    /// indexes or columns, so positions found in its layout stay right.
     ///
     /// # Errors
     /// `TableBusy`, `TableMissing`, `TransactionEnded`.
@@ -191,7 +191,7 @@ impl TableTxn {
         self.enter(table, Use::Read)
     }
 
-    /// The same with a wait of its own.
+    /// As `use_table`, with the caller's wait.
     ///
     /// # Errors
     /// As `use_table`; `StatementCancelled`.
@@ -204,8 +204,8 @@ impl TableTxn {
     }
 
     /// Leaves the tables that it has used, if it has neither changed nor locked anything: no schema
-    /// change waits for it until it uses them again. Its snapshot stays. It has no open scan. False
-    /// if it uses them on.
+    /// change waits for it until it uses them again. Its snapshot stays. It must have no open scan.
+    /// False if it keeps using them.
     pub fn leave_tables(&mut self) -> bool {
         if self.inner.id() != TxnId(0) {
             return false;
@@ -217,7 +217,7 @@ impl TableTxn {
     }
 
     /// Leaves one table, if it has neither changed nor locked anything in it: schema changes no
-    /// longer wait for it, until it uses the table again. It has no open scan of it.
+    /// longer wait for it until it uses the table again. It must have no open scan of the table.
     pub fn leave_table(&mut self, table: &Arc<Table>) {
         let is_read =
             |(used, how): &(Arc<Table>, Use)| Arc::ptr_eq(used, table) && *how == Use::Read;
@@ -227,22 +227,23 @@ impl TableTxn {
         }
     }
 
-    /// Drops a table that it may have used itself, of which it has no open scan: only others are
-    /// waited for. Not a part of the transaction: the table is gone however it ends, and with it
-    /// all that was changed in it. One that a deadlock has ended may drop tables still.
+    /// Drops a table that it may have used itself; it must have no open scan of the table. The call
+    /// waits for other transactions only. The drop is not part of the transaction: it stays even
+    /// after a rollback, and all changes in the table are lost. A transaction that a deadlock has
+    /// ended may still drop tables.
     ///
     /// # Errors
     /// As `Store::drop_table_with`.
     pub fn drop_table(&mut self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         if self.is_ended() {
-            // Where a scan met the deadlock, it uses its tables until it hears of it.
+            // If a scan met the deadlock, the transaction uses its tables until it notices.
             self.end_aborted()?;
             return self.store.drop_table_with(name, wait);
         }
         let table = self.store.table(name)?;
         let wait = SchemaWait { own: Some(self.number), ..*wait };
         self.store.drop_table_with(name, &wait)?;
-        // Whoever still has it is told that it is gone.
+        // Users that still hold the table are told that it is gone.
         table.leave(self.number);
         self.used.retain(|(used, _)| !Arc::ptr_eq(used, &table));
         Ok(())
@@ -264,8 +265,8 @@ impl TableTxn {
         Ok(self.snapshot.get_or_insert_with(|| Arc::new(taken())).at())
     }
 
-    /// Begins a statement of several reads: with READ COMMITTED they share one snapshot. A
-    /// cancellation of an earlier statement is over.
+    /// Begins a statement of several reads: with READ COMMITTED they share one snapshot. Clears the
+    /// cancellation of an earlier statement.
     pub fn begin_statement(&mut self) {
         self.inner.clear_cancel();
         self.inner.begin_statement();
@@ -286,13 +287,13 @@ impl TableTxn {
         }
     }
 
-    /// The snapshot it holds, which conflicts are judged by (A6); none where they are not.
+    /// The snapshot by which conflicts are judged (A6); none if they are not.
     pub(crate) fn snapshot_at(&self) -> Option<Lsn> {
         self.snapshot.as_ref().filter(|_| self.judges_conflicts).map(|s| s.at())
     }
 
-    /// True if its snapshot shows an older version than the one `stamp` made, which it may change
-    /// because conflicts are not judged.
+    /// True if its snapshot shows an older version than the one that `stamp` made, and the
+    /// transaction may change that one because conflicts are not judged.
     pub(crate) fn passes_over(&self, stamp: Stamp) -> bool {
         let Some(snapshot) = self.snapshot.as_ref().filter(|_| !self.judges_conflicts) else {
             return false;
@@ -347,9 +348,9 @@ impl TableTxn {
         let dirty = self.isolation == Isolation::ReadUncommitted;
         let at = if dirty { Lsn::MAX } else { guard.at() };
         let snapshot = Snapshot { at, own: self.inner.id(), own_below: self.inner.mark() };
-        // What it changed may have been younger than the snapshot, whose entries tell of an older
-        // version; the change wrote all entries anew (`passes_over`). READ COMMITTED writes only
-        // those that it changes: of such a row others may have made the entries since the
+        // Rows that it changed may have been newer than the snapshot, whose entries belong to an
+        // older version; the change wrote all entries anew (`passes_over`). READ COMMITTED writes
+        // only the entries that it changes: others may have made the rest of them since the
         // statement's snapshot was taken.
         let in_statement = self.isolation == Isolation::ReadCommitted
             && self.statement.is_some()
@@ -364,7 +365,7 @@ impl TableTxn {
         Ok(ReadView { snapshot, dirty, rechecks, entries, guard: Some(guard) })
     }
 
-    /// What a plain read of a table that it has entered sees now.
+    /// The view of a plain read of a table that it has entered.
     ///
     /// # Errors
     /// `TableTooNew`.
@@ -379,7 +380,7 @@ impl TableTxn {
         self.store.txns.wait_for(&self.inner, other, self.deadline())
     }
 
-    /// Locks rows for it.
+    /// A locker of rows for this transaction.
     pub(crate) fn locker(&self) -> Locker {
         let (store, inner) = (self.store.clone(), self.inner.clone());
         let (isolation, snapshot) = (self.isolation, self.snapshot_at());
@@ -387,7 +388,7 @@ impl TableTxn {
         Locker { store, inner, isolation, snapshot, lock_wait, covered, own_below }
     }
 
-    /// Runs a statement: if it fails, the rows it has changed are as before.
+    /// Runs a statement: if it fails, the rows that it changed are as before.
     pub(crate) fn statement<R>(
         &mut self,
         body: impl FnOnce(&mut TableTxn) -> Result<R>,
@@ -397,7 +398,7 @@ impl TableTxn {
         let done = body(self);
         let Err(error) = done else { return done };
         if error.kind() == Kind::Deadlock || self.inner.phase() != Phase::Open {
-            // Others wait for what it holds: let go of everything.
+            // Others wait for its locks: release everything.
             self.end_aborted()?;
         } else if self.inner.mark() > mark {
             self.revert_to(mark)?;
@@ -438,7 +439,7 @@ impl TableTxn {
     /// Undoes everything since `statement_mark`.
     ///
     /// # Errors
-    /// If rows cannot be reverted the whole transaction is rolled back.
+    /// If rows cannot be rolled back the whole transaction is rolled back.
     pub fn rollback_to_mark(&mut self, mark: UndoNo) -> Result<()> {
         self.check_open()?;
         self.revert_to(mark)
@@ -448,8 +449,9 @@ impl TableTxn {
         let store = self.store.clone();
         match store.txns.rollback_to(&self.inner, mark, &*store) {
             Ok(RolledBack::ToMark) => Ok(()),
-            // All that it had done, and much: the background does it (B6). To the session it is the
-            // same transaction still: its snapshot and its tables stay.
+            // The statement was all that the transaction had done, and large: the background undoes
+            // it (B6). For the session it is still the same transaction: its snapshot and its
+            // tables stay.
             Ok(RolledBack::Aborted) => {
                 self.inner = self.inner.successor();
                 let first = self.inner.mark();
@@ -457,7 +459,7 @@ impl TableTxn {
                 self.savepoints.move_all_to(first);
                 Ok(())
             }
-            // They cannot be reverted now, or a KILL came: the background does it.
+            // The rows cannot be rolled back now, or a KILL came: the background does it.
             Err(error) => {
                 self.finish();
                 Err(error)
@@ -495,8 +497,8 @@ impl TableTxn {
         self.savepoints.release(name)
     }
 
-    /// Commits and waits until that is as durable as asked. Returns the commit timestamp; zero if
-    /// it changed nothing, or temporary tables alone.
+    /// Commits and waits until the commit is as durable as requested. Returns the commit timestamp;
+    /// zero if it changed nothing or only temporary tables.
     ///
     /// # Errors
     /// `WritesStopped`: it may or may not be committed after a restart.
@@ -508,8 +510,8 @@ impl TableTxn {
         Ok(cts)
     }
 
-    /// The ordered part of commit (A2, B5): it is in effect, not yet durable. Zero also if it wrote
-    /// to temporary tables alone, of which nothing is to be waited for.
+    /// The ordered part of commit (A2, B5): it is in effect, not yet durable. Zero also if it
+    /// changed only temporary tables, for which nothing has to be waited for.
     ///
     /// # Errors
     /// `TransactionEnded`.
@@ -521,7 +523,7 @@ impl TableTxn {
         Ok(cts.filter(|_| waits).unwrap_or(Lsn::ZERO))
     }
 
-    /// All tables that it may have changed are temporary.
+    /// True if all tables that it may have changed are temporary.
     fn wrote_only_temporary(&self) -> bool {
         let mut written = self.used.iter().filter(|(_, how)| *how == Use::Write).peekable();
         written.peek().is_some() && written.all(|(table, _)| table.is_temporary())
@@ -545,7 +547,7 @@ impl TableTxn {
         self.prepare_with(xid, Durability::Sync)
     }
 
-    /// The same, as durable as `durability` says.
+    /// As `prepare`, as durable as `durability` says.
     ///
     /// # Errors
     /// As `prepare`.
@@ -557,7 +559,7 @@ impl TableTxn {
         };
         let done = self.store.txns.prepare_with(&self.inner, xid, durability);
         if self.inner.phase() != Phase::Open {
-            // It lives on without this object, and so does its use of tables (E2).
+            // The transaction and its use of tables outlive this object (E2).
             let used = self.used.drain(..).map(|(table, _)| table).collect();
             self.store.keep_in_use(&self.inner, self.number, used);
             self.finish();
@@ -575,7 +577,7 @@ impl TableTxn {
         aborted
     }
 
-    /// Lets go of everything it holds beside rows and locks.
+    /// Releases everything that it holds except rows and locks.
     fn finish(&mut self) {
         self.ended = true;
         if let Some(liveness) = self.liveness.take() {

@@ -1,9 +1,8 @@
 //! Row changes: insert, insert_or_ignore, upsert, update, delete.
 //!
-//! A change is made ready outside any latch (row and entries encoded, unique keys checked, space
-//! reserved), then handed to the tree as one operation that looks again under the leaf latch
-//! (`op`). Whatever is in the way is waited for or reverted with no latch held, and the change is
-//! made ready again.
+//! A change is prepared outside any latch (row and entries encoded, unique keys checked, space
+//! reserved), then passed to the tree as one operation that checks again under the leaf latch
+//! (`row_op`). Without a latch the transaction waits for obstacles, or rolls them back.
 
 use crate::apply::Outcome;
 use crate::buffers::Buffers;
@@ -24,35 +23,34 @@ use evenkeel_format::{Field, Value, ValueRef};
 use evenkeel_txn::SnapshotGuard;
 use std::sync::Arc;
 
-/// How often the row that an index names may have another key, before an upsert believes the index:
-/// nothing but damage does that for long.
+/// So often the row that an index names may have another key; damage alone causes it for longer.
 const MISSES_MAX: usize = 100;
 
-/// What to do about a row that has one of the keys already.
+/// What to do about an existing row that has one of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnDuplicate {
     /// Fail with `DuplicateKey`.
     Fail,
-    /// Leave that row and say so.
+    /// Keep that row and report it.
     Keep,
 }
 
 /// What an insert did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// The row is in; the value its auto-increment column was given.
+    /// The row is inserted; the value of its auto-increment column.
     Done(Option<u64>),
-    /// A row with this clustered key has the primary or a unique key already; of a unique index,
-    /// which key of which.
+    /// An existing row with this clustered key has the primary or a unique key; for a unique index,
+    /// the index and the key.
     Found(Vec<u8>, Option<(IndexId, Vec<u8>)>),
 }
 
-/// What an insert did that is told of a row in its way, not failed by it.
+/// The result of an insert that reports an existing row instead of failing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// The row is in; the value its auto-increment column was given.
+    /// The row is inserted; the value of its auto-increment column.
     Done(Option<u64>),
-    /// A row has the primary key already (none), or the key of the unique index of this name.
+    /// An existing row has the primary key (none), or the key of the unique index of this name.
     Taken(Option<String>),
 }
 
@@ -64,12 +62,12 @@ pub(crate) enum Current {
     Live(Stamp, u8),
 }
 
-/// The row that a change is made to.
+/// The row to be changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     key: &'a [u8],
     found_by: FoundBy<'a>,
-    /// It was read into this.
+    /// The buffer into which it was read.
     read: Option<&'a Row>,
 }
 
@@ -83,7 +81,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The version that a change is made from.
+/// The version from which a change is made.
 enum Old {
     /// There is none.
     Absent,
@@ -98,7 +96,7 @@ impl TableTxn {
     /// the next number. Returns that number.
     ///
     /// # Errors
-    /// `DuplicateKey`, `RowChanged`, lock errors, and what is wrong with the values.
+    /// `DuplicateKey`, `RowChanged`, lock errors, and faults of the values.
     pub fn insert(&mut self, table: &Arc<Table>, values: &[ValueRef<'_>]) -> Result<Option<u64>> {
         self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail, None)? {
             Inserted::Done(number) => Ok(number),
@@ -106,8 +104,7 @@ impl TableTxn {
         })
     }
 
-    /// As `insert`, but a row that has one of the keys is no error: who inserts rows that may be
-    /// there pays for no message about each.
+    /// As `insert`, but an existing row with one of the keys costs no error message.
     ///
     /// # Errors
     /// As `insert`, duplicates excepted.
@@ -127,8 +124,8 @@ impl TableTxn {
         })
     }
 
-    /// As `insert`, with long values written ahead for some columns, whose place in `values` is not
-    /// looked at. If it fails they are given up.
+    /// As `insert`, with long values written ahead for some columns instead of those in `values`.
+    /// If it fails the long values are freed.
     ///
     /// # Errors
     /// As `insert`.
@@ -141,7 +138,7 @@ impl TableTxn {
         self.with_large(table, &large, |txn| txn.insert(table, values))
     }
 
-    /// As `update`, with long values written ahead for some columns. If it fails they are given up.
+    /// As `update`, with long values written ahead for some columns. If it fails they are freed.
     ///
     /// # Errors
     /// As `update`.
@@ -161,7 +158,7 @@ impl TableTxn {
         large: &[(usize, LargeValue)],
         body: impl FnOnce(&mut TableTxn) -> Result<R>,
     ) -> Result<R> {
-        // Before the check: from here on the table keeps its columns and indexes in place.
+        // Enter before the check: from here on the table keeps its columns and indexes in place.
         self.enter(table, Use::Write)?;
         self.buffers.get().given = large::check(table, large)?;
         let done = body(self);
@@ -206,7 +203,7 @@ impl TableTxn {
                 let changes = match changes.is_empty() {
                     false => changes,
                     true => {
-                        // An auto-increment column without a value keeps the row's own.
+                        // Without a value the auto-increment column keeps the row's own.
                         all = values.iter().copied().enumerate().collect();
                         let auto = table.layout().auto_increment;
                         &all.iter()
@@ -215,7 +212,7 @@ impl TableTxn {
                             .collect::<Vec<_>>()[..]
                     }
                 };
-                // While it is waited for it may go, or take another key: then that is free.
+                // During the wait the row may go or get another key: then the key is free.
                 let found_by = by.as_ref().map(|(index, key)| (*index, &key[..]));
                 if txn.update_row(table, Target::of(&found, found_by), changes)? {
                     return Ok(false);
@@ -246,8 +243,8 @@ impl TableTxn {
         self.statement(|txn| txn.update_row(table, Target::of(key, None), changes))
     }
 
-    /// The same of a row that was read. If it was locked when it was read, and is as it was then,
-    /// it is not looked for again.
+    /// As `update_by_key`, for a row that was read. The row is not searched again if it was locked
+    /// when it was read and has not changed since.
     ///
     /// # Errors
     /// As `update`.
@@ -268,7 +265,7 @@ impl TableTxn {
         self.statement(|txn| txn.delete_row(table, Target::of(key, None)))
     }
 
-    /// The same of a row that was read, as `update_read`.
+    /// As `delete_by_key`, for a row that was read, as in `update_read`.
     ///
     /// # Errors
     /// As `delete`.
@@ -276,7 +273,8 @@ impl TableTxn {
         self.statement(|txn| txn.delete_row(table, Target::read(read)))
     }
 
-    /// Inserts a row; `number` is what its auto-increment column was given before, if it was.
+    /// Inserts a row; `number` is its auto-increment number from an earlier attempt, if there was
+    /// one.
     pub(crate) fn insert_row(
         &mut self,
         table: &Arc<Table>,
@@ -373,9 +371,9 @@ impl TableTxn {
         }
     }
 
-    /// True if inserts meet rows lately, and a row with this clustered key is there, and nobody is
-    /// in the way of who says so: a look before the row is made ready and space is reserved for it.
-    /// What it does not decide the operation itself does, under the leaf's exclusive latch.
+    /// True if recent inserts have met rows, a row with this clustered key exists, and no other
+    /// transaction can change that answer. This is a look before the row is prepared and space is
+    /// reserved; if it does not decide, the operation does under the leaf's exclusive latch.
     fn is_there(&self, table: &Table, state: &TableState, key: &[u8]) -> Result<bool> {
         if !table.expects_rows_there() || state.layout.key.is_empty() {
             return Ok(false);
@@ -386,15 +384,15 @@ impl TableTxn {
         state.tree.get(key, &mut |cell| {
             let Some(cell) = cell.filter(|c| c.flags & cell_flags::DELETED == 0) else { return };
             let others = cell.flags & cell_flags::STAMPED != 0 && cell.stamp.txn != me;
-            // A duplicate is no conflict, however young it is.
+            // A duplicate is no conflict, however new it is.
             let decided = !others || newest_stop(store, cell.stamp, None) == WriteStop::No;
             there = decided && store.txns.check_write(&self.inner, space, key).is_empty();
         })?;
         Ok(there)
     }
 
-    /// Of the keys of the prepared row that are taken, the first: the primary key, if it is, though
-    /// unique indexes are looked at before the row is written (A1).
+    /// The first taken key of the prepared row: the primary key if it is taken, although unique
+    /// indexes are checked before the row is written (A1).
     fn first_duplicate(
         &mut self,
         state: &TableState,
@@ -412,7 +410,7 @@ impl TableTxn {
     }
 
     /// The present version of a row, its bytes in `row`: newest committed or own. Waits for an
-    /// undecided one, reverts an aborted one.
+    /// undecided version and rolls an aborted one back.
     pub(crate) fn read_current(
         &mut self,
         state: &TableState,
@@ -442,7 +440,8 @@ impl TableTxn {
         }
     }
 
-    /// Changes columns of a row; false if it is not there, or has another key than it was found by.
+    /// Changes columns of a row; false if it does not exist, or has another key than it was found
+    /// by.
     pub(crate) fn update_row(
         &mut self,
         table: &Arc<Table>,
@@ -451,7 +450,7 @@ impl TableTxn {
     ) -> Result<bool> {
         self.enter(table, Use::Write)?;
         let mut buffers = self.buffers.take();
-        // There again for another attempt; whoever gave them takes them away.
+        // The values are needed for another attempt; the caller who gave them removes them.
         let given = std::mem::take(&mut buffers.given);
         let done = self.update_with(table, target, changes, &given, &mut buffers);
         buffers.given = given;
@@ -532,7 +531,7 @@ impl TableTxn {
         }
     }
 
-    /// Reads the version that a change is made from into `b.old_row`.
+    /// Reads the version from which a change is made into `b.old_row`.
     fn read_old(
         &mut self,
         state: &TableState,
@@ -542,7 +541,7 @@ impl TableTxn {
     ) -> Result<Old> {
         b.leaf = None;
         let (stamp, flags) = match read.take().and_then(|row| row.found(state.tree.id(), key)) {
-            // Whether it is the newest still is looked at under the latch.
+            // The latch holder checks whether it is still the newest.
             Some((place, row)) => {
                 b.old_row.clear();
                 b.old_row.extend_from_slice(row);
@@ -554,14 +553,14 @@ impl TableTxn {
                 Current::Absent => return Ok(Old::Absent),
             },
         };
-        // Again with the present state if its format came while the row was waited for.
+        // Repeat with the present state if its format came while this waited for the row.
         let is_later = !state.layout.is_as_new_as(&b.old_row);
         let again = is_later || self.keep_chains(&b.old_row, guard);
         Ok(if again { Old::Again } else { Old::Live(stamp, flags) })
     }
 
-    /// Reading a row's chains without a lock takes a snapshot from before the row was read. True if
-    /// there was none: the row is to be read again.
+    /// Reading a row's chains without a lock needs a snapshot from before the row was read. True if
+    /// there was none: the row has to be read again.
     fn keep_chains(&self, row: &[u8], guard: &mut Option<SnapshotGuard>) -> bool {
         let again = guard.is_none() && evenkeel_format::row::has_references(row);
         if again {
@@ -571,8 +570,8 @@ impl TableTxn {
     }
 
     /// An update that changes the clustered key: delete and insert in one statement. Chains that
-    /// the row keeps are copied: each belongs to one key. False if the version that the buffers
-    /// hold, which the new row is made from, is not the present one any more: nothing was done.
+    /// the row keeps are copied, because each belongs to one key. False if the version in the
+    /// buffers, from which the new row is made, is no longer the present one: nothing was done.
     fn move_row<'v>(
         &mut self,
         table: &Arc<Table>,
@@ -615,7 +614,7 @@ impl TableTxn {
         Ok(true)
     }
 
-    /// Deletes a row; false if it is not there, or has another key than it was found by.
+    /// Deletes a row; false if it does not exist, or has another key than it was found by.
     pub(crate) fn delete_row(&mut self, table: &Arc<Table>, target: Target<'_>) -> Result<bool> {
         self.enter(table, Use::Write)?;
         let mut buffers = self.buffers.take();
@@ -651,7 +650,7 @@ impl TableTxn {
         }
     }
 
-    /// Deletes the version of a row that the buffers hold; `None` if it has another key than the
+    /// Deletes the version of a row that is in the buffers; `None` if it has another key than the
     /// row was found by.
     fn delete_version(
         &mut self,
@@ -688,7 +687,8 @@ impl TableTxn {
     }
 }
 
-/// What an insert says of a row that has a key of the prepared one: of an index, or the primary.
+/// The result of an insert for an existing row with a key of the prepared one: of an index, or the
+/// primary key.
 fn met(
     on_duplicate: OnDuplicate,
     (layout, values): (&Layout, &[ValueRef<'_>]),
@@ -702,7 +702,8 @@ fn met(
     }
 }
 
-/// What an insert found by the prepared row's key of an index, or by its primary key.
+/// The result of an insert that found a row by the prepared row's key of an index, or by its
+/// primary key.
 fn found(layout: &Layout, index: Option<usize>, pk: Vec<u8>, b: &Buffers) -> Inserted {
     let key = index.and_then(|index| b.unique.iter().find(|(at, _)| *at == index));
     Inserted::Found(pk, key.map(|(at, key)| (layout.indexes[*at].id, key.clone())))
@@ -723,7 +724,7 @@ fn has_key(
     Ok(b.part == found)
 }
 
-/// Lists the chains that the prepared row in `b` takes over, and those of `old` that it gives up.
+/// Lists the chains that the prepared row in `b` adopts, and those of `old` that it supersedes.
 fn list_edits(layout: &Layout, old: Option<&[u8]>, given: &[Given], b: &mut Buffers) -> Result<()> {
     b.edits.clear();
     let old = layout.chains(old.unwrap_or_default())?;
@@ -745,16 +746,17 @@ pub(crate) fn row_flags(row: &[u8]) -> u8 {
 
 /// How an attempt to apply a prepared change ended.
 pub(crate) enum Applied {
-    /// It is in.
+    /// The change is applied.
     Done,
-    /// Something was in the way and is not any more: make it ready again.
+    /// An obstacle was removed: prepare the change again.
     Again,
-    /// A row with this clustered key has the key: of the index at this position, or the primary.
+    /// A row with this clustered key has the key: of the index at this position, or the primary
+    /// key.
     Duplicate(Option<usize>, Vec<u8>),
 }
 
-/// Index entries for a changed key: DEL of the old one, INS of the new one; for an equal key with
-/// other stored bytes one INS that replaces (A4: by bytes).
+/// Index entries for a changed key: DEL of the old one, INS of the new one. If only the stored
+/// bytes differ, one INS replaces the entry (A4: by bytes).
 fn diff_entry<'v>(
     index: &IndexLayout,
     at: usize,

@@ -1,7 +1,7 @@
-//! Bulk load: builds the leaves of an empty tree directly from rows in key order, full, then the
-//! levels above them. Only that the pages were allocated is logged, not what is on them (E3): they
-//! are made durable before the record of the root, which is written last and names them. So the
-//! tree is empty until `finish` and complete after.
+//! Bulk load: builds the leaves of an empty tree directly and full from rows in key order, and then
+//! the levels above them. The log records only the allocation of the pages, not their content (E3):
+//! they are made durable before the record of the root, which is written last and names them. So
+//! the tree is empty until `finish` and complete afterwards.
 
 use crate::split::range_bytes;
 use crate::tree::{DescentGoal, Tree, change_image};
@@ -13,7 +13,7 @@ use evenkeel_format::node::{
 use evenkeel_format::space::ranges_of;
 use evenkeel_pages::Access;
 
-/// Pages that one record names, and the most bytes that the name of one takes.
+/// Pages that one record names, and the most bytes of one such name.
 const NAMES_MAX: usize = 100_000;
 const NAME_BYTES: usize = 8;
 
@@ -24,10 +24,10 @@ struct Filling {
     written: u64,
 }
 
-/// Pages written between two questions whether to go on.
+/// Pages written between two checks for cancellation.
 const WRITTEN_AT_ONCE: usize = 512;
 
-/// A bulk load in progress. Dropped before `finish`, it leaves an empty tree and pages that only
+/// A bulk load in progress. Dropped before `finish`, it leaves an empty tree, and pages that only
 /// `Tree::drop_all` frees.
 pub struct BulkLoad {
     tree: Tree,
@@ -93,7 +93,7 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// Ends the filling leaf if a row does not fit it any more.
+    /// Ends the filling leaf if a row no longer fits it.
     fn make_room(&mut self, key: &[u8], cell: &LeafCell<'_>) -> Result<()> {
         let fits = |node: &Node<'_>| {
             let need = SLOT_BYTES + cell.cell_bytes(key.len()) + fence_reserve(node, key);
@@ -117,8 +117,8 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// How many rows the filling leaf keeps, all if possible, and its high fence: with a fence in
-    /// front of `key` its prefix may become shorter, and not every row fits any more.
+    /// The number of rows that the filling leaf keeps, all if possible, and its high fence: with a
+    /// fence in front of `key` its prefix may become shorter, so that not every row fits any more.
     fn leaf_end(&self, key: &[u8]) -> Result<(usize, Vec<u8>)> {
         let node = Node::parse(&self.levels[0].page)?;
         let count = node.count();
@@ -132,7 +132,7 @@ impl BulkLoad {
         Err(Error::internal("a row does not fit a leaf of its own"))
     }
 
-    /// Writes the first `keep` cells of a level's filling node, which ends at `high`; the next one
+    /// Writes the first `keep` cells of a level's filling node, which ends at `high`; the next node
     /// begins there with the rest.
     fn write_node(&mut self, level: usize, keep: usize, high: &[u8]) -> Result<()> {
         let old = self.levels[level].page.clone();
@@ -144,7 +144,7 @@ impl BulkLoad {
         next.append_from(&old, keep..old.count())
     }
 
-    /// Writes the filling node of a level to a new page and hands that to the level above.
+    /// Writes the filling node of a level to a new page and passes that to the level above.
     fn store(&mut self, level: usize) -> Result<()> {
         let mut reserved = self.tree.reserve_log()?;
         let mut mtr = self.tree.pages().begin(2)?;
@@ -181,7 +181,7 @@ impl BulkLoad {
         }
     }
 
-    /// Names pages in a record of their own: those for which there is no room in the root's.
+    /// Names pages in a record of their own, if the root's record has no room for them.
     fn name(&self, pages: &[PageNo]) -> Result<()> {
         let mut reserved = self.tree.reserve_log_and(pages.len() * NAME_BYTES)?;
         let mut mtr = self.tree.pages().begin(1)?;
@@ -191,8 +191,8 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// Ends the load: writes the right edge and the root. Gives the number of rows. With much
-    /// memory most pages are written only now: `go_on` is asked every few of them.
+    /// Ends the load: writes the right edge and the root. Returns the number of rows. With much
+    /// memory most pages are written only now: `go_on` is called every few pages.
     ///
     /// # Errors
     /// Of log and pages; of `go_on`.

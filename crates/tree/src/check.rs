@@ -1,6 +1,6 @@
-//! Checking a tree while it is in use: every node's own invariants, levels, fences and notes of the
-//! dead (`dead`) against the parent's slots, that no page is reached twice; counts and fill on the
-//! way.
+//! Checks a tree while it is in use: every node's own invariants, levels, fences and dead notes
+//! (`dead`) against the parent's slots, and that no page is reached twice; it also counts rows and
+//! fill.
 
 use crate::tree::{DescentGoal, Tree};
 use evenkeel_base::metrics::Metric;
@@ -17,7 +17,7 @@ pub struct Problem {
     pub what: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeReport {
     /// Empty if the tree is sound.
@@ -45,13 +45,13 @@ impl TreeReport {
     }
 }
 
-/// Problems that a report lists at most.
+/// Problems that a report lists, at most.
 const PROBLEMS_MAX: usize = 100;
-/// How often a child that does not fit its parent is looked at again: it may just have changed.
+/// How often a child that does not fit its parent is examined again: it may just have changed.
 const LOOKS: usize = 100;
 
-/// Reads every node of a tree that nobody uses yet: an open sees to it that it can, before it
-/// writes. The nodes stay in the pool for who reads them next.
+/// Reads every node of a tree that is not used yet: an open verifies in this way, before it writes,
+/// that it can. The nodes stay in the pool for later readers.
 ///
 /// # Errors
 /// Of reading a page; `TreeDamaged` for one that does not belong there.
@@ -60,7 +60,7 @@ pub fn read_nodes(pages: &Pages, id: TreeId, root: PageNo) -> Result<()> {
     while let Some((page, level)) = waiting.pop() {
         let image = pages.read(page, Access::Normal)?;
         let node = Node::parse(&image).map_err(|error| error.with("page", page))?;
-        // Levels fall, so it ends.
+        // Levels fall, so the loop ends.
         let why = match image.tree() == id {
             false => Some("a page of another tree"),
             true => level.filter(|level| *level != node.level()).map(|_| "a node of another level"),
@@ -84,7 +84,7 @@ struct Check<'t> {
     seen: PageSet,
     /// Structure changes when the check began: pages may have moved since.
     changes: u64,
-    /// Asked at every inner node, with the nodes reached; its error ends the check.
+    /// Called at every inner node with the number of nodes reached; its error ends the check.
     poll: &'t dyn Fn(u64) -> Result<()>,
 }
 
@@ -92,13 +92,13 @@ impl Tree {
     /// Checks the whole tree, one latch at a time.
     ///
     /// # Errors
-    /// Only what keeps it from going on (I/O); damage is in the report.
+    /// Only errors that keep it from continuing (I/O); damage is in the report.
     pub fn check(&self) -> Result<TreeReport> {
         Ok(self.check_reach(&|_| Ok(()))?.0)
     }
 
-    /// As `check`; also gives the nodes reached. `poll` is asked now and then, with how many these
-    /// are so far.
+    /// As `check`; also returns the nodes reached. `poll` is called now and then with their number
+    /// so far.
     ///
     /// # Errors
     /// As `check`; that of `poll`.
@@ -153,7 +153,7 @@ impl Check<'_> {
             (self.poll)(self.seen.len() as u64)?;
             let page = match self.tree.find_if_high(DescentGoal::At(&low), level, Access::UseOnce) {
                 Ok(Some(page)) => page,
-                // Merges have lowered the tree since its root was looked at.
+                // Merges have lowered the tree since its root was read.
                 Ok(None) => return Ok(()),
                 Err(e) if e.kind() == Kind::Corrupt => {
                     self.problem(PageNo(page_of(&e)), e.to_string());
@@ -172,14 +172,14 @@ impl Check<'_> {
                 }
                 continue;
             };
-            // The parent changed meanwhile: look again from the child that did not fit.
+            // The parent changed meanwhile: check again from the child that did not fit.
             looks += 1;
             low = undone;
             self.tree.trees().rt.step();
         }
     }
 
-    /// Checks the children of an inner node from the one that covers `low` on. Gives the key of
+    /// Checks the children of an inner node from the one that covers `low` on. Returns the key of
     /// the first that does not fit, if the parent has changed since it was copied.
     fn children(
         &mut self,
@@ -245,7 +245,7 @@ impl Check<'_> {
     }
 }
 
-/// True if a node agrees with what its parent's slot says of it (E6).
+/// True if a node agrees with the dead note in its parent's slot (E6).
 fn is_as_dead(node: &Node<'_>, since: Option<Lsn>) -> bool {
     let Some(since) = since else { return !node.is_marked_dead() };
     let below =

@@ -1,15 +1,14 @@
-//! What came beside a build of an index. The build tells its tree from which transaction on rows
-//! were inserted by those who write the entries of the new index themselves; it needs none of
-//! these rows, and would not end before writers who insert faster than it goes on beside them if
-//! it read them.
+//! Rows inserted during an index build. The build tells its tree from which transaction on writers
+//! insert rows together with the entries of the new index. It needs none of these rows, and if it
+//! read them it would not end while writers insert faster than it reads.
 //!
-//! Two things tell such rows while the build reads: their stamps, which compaction leaves them
-//! (`cell_flags::FIRST`), and the *young* leaves. A leaf is young if it came out of a split since
-//! the build began, with nothing but such rows or none. Whatever comes into it later is inserted
-//! where no row was, so all it ever has, and all that its rows are reverted to, was made beside
-//! the build. That a leaf is young is noted, and forgotten by a merge, under the latch of the
-//! leaf's parent: who looks under that latch may pass the leaf unread. The trees keep it by their
-//! ids, for a tree may have several handles (the reclaimer has its own).
+//! Two things identify such rows while the build reads: their stamps, which leaf reorganization
+//! keeps (`cell_flags::FIRST`), and the *new* leaves. A leaf is new if it came out of a split since
+//! the build began, with only such rows or none. Every later row of it is inserted where no row
+//! was, so all rows that it ever has, and all that a rollback restores there, were made during the
+//! build. That a leaf is new is recorded, and forgotten by a merge, under the latch of the leaf's
+//! parent: a scan that checks under that latch may skip the leaf unread. The trees keep the record
+//! by their ids, because a tree may have several handles (the reclaimer has its own).
 
 use crate::tree::Tree;
 use evenkeel_base::sync::Mutex;
@@ -23,20 +22,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What the trees know of the builds that read them.
 #[derive(Default)]
 pub(crate) struct ConcurrentInserts {
-    /// How many trees are watched: a copy of what `trees` says.
+    /// The number of watched trees: a copy of the size of `trees`.
     watched: AtomicUsize,
     trees: Mutex<HashMap<TreeId, Watched>>,
 }
 
 struct Watched {
-    /// Rows that transactions from this one on inserted are young.
+    /// Rows inserted by transactions from this one on are concurrent inserts.
     from: TxnId,
     leaves: HashSet<PageNo>,
     leaves_max: usize,
 }
 
 impl ConcurrentInserts {
-    /// Does something with what is known of a tree, if a build reads it.
+    /// Calls `f` with the watch of a tree, if a build reads it.
     fn with<R>(&self, tree: TreeId, f: impl FnOnce(&mut Watched) -> R) -> Option<R> {
         if self.watched.load(Ordering::Relaxed) == 0 {
             return None;
@@ -54,7 +53,7 @@ impl ConcurrentInserts {
     }
 }
 
-/// A build reads the tree as long as this is there.
+/// A build reads the tree while this exists.
 pub struct ConcurrentInsertWatch {
     tree: Tree,
 }
@@ -65,14 +64,14 @@ impl Drop for ConcurrentInsertWatch {
     }
 }
 
-/// A row that was inserted by a transaction from this one on.
+/// True for a row inserted by transaction `from` or a later one.
 pub(crate) fn is_young(flags: u8, txn: TxnId, from: TxnId) -> bool {
     flags & FIRST != 0 && txn >= from
 }
 
 impl Tree {
-    /// From now on rows are told that transactions from `from` on insert, and up to `leaves_max`
-    /// leaves of nothing but these. One build at a time.
+    /// From now on records rows that transactions from `from` on insert, and up to `leaves_max`
+    /// leaves with only such rows. One build at a time.
     pub fn watch_concurrent_inserts(
         &self,
         from: TxnId,
@@ -87,13 +86,13 @@ impl Tree {
         &self.trees().young
     }
 
-    /// `TxnId::MAX` without a build.
+    /// The first such transaction; `TxnId::MAX` without a build.
     pub(crate) fn concurrent_from(&self) -> TxnId {
         self.young().with(self.id(), |watched| watched.from).unwrap_or(TxnId::MAX)
     }
 
-    /// Those halves of a leaf, to be leaves of these numbers, that have nothing but young rows, and
-    /// for which build.
+    /// The halves of a leaf, to become leaves of these numbers, that have only concurrent inserts,
+    /// and the build for which they do.
     pub(crate) fn concurrent_leaves(
         &self,
         leaf: &Node<'_>,
@@ -116,7 +115,7 @@ impl Tree {
         Ok(young)
     }
 
-    /// These leaves have only rows that are young for that build. Their parent is latched.
+    /// These leaves have only concurrent inserts of that build. Their parent is latched.
     pub(crate) fn note_concurrent_insert(&self, young: &[(PageNo, TxnId)]) {
         if young.is_empty() {
             return;
@@ -130,14 +129,14 @@ impl Tree {
         });
     }
 
-    /// These leaves are joined. Their parent is latched.
+    /// These leaves are merged. Their parent is latched.
     pub(crate) fn forget_concurrent_inserts(&self, joined: [PageNo; 2]) {
         self.young().with(self.id(), |watched| {
             joined.iter().for_each(|leaf| _ = watched.leaves.remove(leaf));
         });
     }
 
-    /// The leaf has nothing but young rows. Its parent is latched.
+    /// True if the leaf has only concurrent inserts. Its parent is latched.
     pub(crate) fn has_only_concurrent_inserts(&self, leaf: PageNo) -> bool {
         self.young().with(self.id(), |watched| watched.leaves.contains(&leaf)) == Some(true)
     }

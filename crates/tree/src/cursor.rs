@@ -1,7 +1,7 @@
-//! A cursor: copies one leaf at a time and holds no latch, frame or view between calls. It goes
-//! from leaf to leaf by fences, so it survives any structure change; rows that change behind its
-//! copy are judged by the reader's snapshot, which must be registered before `seek` (a reader
-//! without a snapshot, such as a locking read, takes the key here and the row from `Tree::get`).
+//! A cursor: copies one leaf at a time and holds no latch, frame or view between calls. It moves
+//! from leaf to leaf by fences, so it survives any structure change. Rows that change after the
+//! copy are judged by the reader's snapshot, which must be registered before `seek`. (A reader
+//! without a snapshot, such as a locking read, takes the key here and the row from `Tree::get`.)
 
 use crate::tree::{DescentGoal, Tree};
 use crate::write::LeafRow;
@@ -12,7 +12,7 @@ use evenkeel_pages::{Access, PageRead};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-/// Which way a cursor goes.
+/// The direction of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Ascending keys.
@@ -21,15 +21,15 @@ pub enum Direction {
     Backward,
 }
 
-/// Leaves that a scan asks to be read ahead.
+/// Leaves that a scan prefetches.
 const PREFETCH_LEAVES: usize = 16;
-/// The same where leaves are used once: such a scan goes through to its end.
+/// The same for leaves that are used once: such a scan reads to the end.
 const PREFETCH_LEAVES_ONCE: usize = 64;
-/// Leaves in a row before another scan reads ahead.
+/// Leaves in a row before another scan prefetches.
 const SCAN_LEAVES: usize = 2;
-/// A scan that starts again this often without progress met damage.
+/// A scan that restarts this often without progress has met damage.
 const RESTARTS_MAX: usize = 1_000;
-/// Dead children of one node that a scan asks to be reclaimed if no snapshot needs them.
+/// Dead children of one node that a scan queues for reclamation if no snapshot needs them.
 const ASK_SKIPPED_MAX: usize = 16;
 
 /// Walks the rows of a tree in key order, deleted ones included.
@@ -37,15 +37,15 @@ pub struct Cursor {
     tree: Tree,
     direction: Direction,
     access: Access,
-    /// Subtrees dead since this or earlier are skipped unread (E6).
+    /// Subtrees that are dead since this or earlier are skipped unread (E6).
     skip_dead_at: Option<Lsn>,
-    /// Young leaves are skipped unread.
+    /// Leaves with only concurrent inserts are skipped unread.
     skips_concurrent_inserts: bool,
-    /// Nothing behind this key is wanted, in this direction.
+    /// Keys behind this one, in the present direction, are not wanted.
     end: Option<Vec<u8>>,
     /// Copy of the present leaf's payload,
     leaf: Vec<u8>,
-    /// and of which version of which page.
+    /// and the page and version that were copied.
     copied: (PageNo, u64),
     /// Rows in it.
     count: usize,
@@ -53,9 +53,9 @@ pub struct Cursor {
     slot: usize,
     /// Leaves loaded since `seek`.
     leaves: usize,
-    /// The node above the leaves whose children were last looked at, to read them together.
+    /// The node above the leaves whose children were last examined for a common read.
     looked_at: PageNo,
-    /// Leaves still ahead that were asked for.
+    /// Leaves still ahead that were prefetched.
     ahead: usize,
     key: Vec<u8>,
     goal: Vec<u8>,
@@ -63,7 +63,7 @@ pub struct Cursor {
 }
 
 impl Tree {
-    /// A cursor; `seek` comes first.
+    /// A cursor; call `seek` first.
     pub fn cursor(&self) -> Cursor {
         Cursor {
             tree: self.clone(),
@@ -87,27 +87,27 @@ impl Tree {
 }
 
 impl Cursor {
-    /// For scans and builds: leaves are taken as used once (A5).
+    /// For scans and builds: leaves are marked as used once (A5).
     pub fn set_use_once(&mut self, use_once: bool) {
         self.access = if use_once { Access::UseOnce } else { Access::Normal };
     }
 
-    /// The reader's snapshot position: leaves that hold no row for it may be skipped unread.
-    /// Only for readers who see nothing but committed rows at or below it and their own;
-    /// `Lsn::MAX` for those who look at the newest versions.
+    /// The reader's snapshot position: leaves without a row for it may be skipped unread. Only for
+    /// readers that see just their own rows and committed rows at or below it; `Lsn::MAX` for
+    /// readers of the newest versions.
     pub fn set_snapshot(&mut self, at: Option<Lsn>) {
         self.skip_dead_at = at;
     }
 
-    /// For the build that watches (`Tree::watch_concurrent_inserts`), and forward only: leaves that
-    /// hold no row for it are skipped unread.
+    /// For the build that watches (`Tree::watch_concurrent_inserts`), and forward only: leaves
+    /// without a row for it are skipped unread.
     pub fn set_skip_concurrent_inserts(&mut self) {
         self.skips_concurrent_inserts = true;
     }
 
-    /// Where the scan will end, in the direction of the next `seek`: no leaf behind it is read
-    /// ahead, and those of a short range are read together. A hint: rows behind it are given all
-    /// the same.
+    /// Where the scan will end, in the direction of the next `seek`: no leaf behind it is
+    /// prefetched, and the leaves of a short range are read together. A hint: rows behind it are
+    /// returned all the same.
     pub fn set_end(&mut self, end: Option<&[u8]>) {
         match (end, &mut self.end) {
             (Some(end), Some(known)) => {
@@ -118,9 +118,9 @@ impl Cursor {
         }
     }
 
-    /// Goes before the first row that `bound` admits in this direction. `Unbounded` is the first
-    /// row (forward) or the last (backward); `Included(k)` and `Excluded(k)` start at `k` or
-    /// beside it.
+    /// Moves before the first row that `bound` admits in this direction. `Unbounded` is the first
+    /// row (forward) or the last (backward); `Included(k)` and `Excluded(k)` start at `k` or next
+    /// to it.
     ///
     /// # Errors
     /// Of pages.
@@ -148,9 +148,9 @@ impl Cursor {
         }
     }
 
-    /// From the slot of a key, which `load` chose, behind it. Where it skipped dead leaves it chose
+    /// Moves behind a key from its slot, which `load` chose. If `load` skipped dead leaves it chose
     /// another slot, which is right: in a leaf beyond the key, or in one that was merged meanwhile
-    /// with the key's.
+    /// with the key's leaf.
     fn pass(&mut self, key: &[u8]) -> Result<()> {
         if !self.done {
             let node = Node::parse(&self.leaf)?;
@@ -266,15 +266,15 @@ impl Cursor {
         self.copy(page, goal)
     }
 
-    /// The key behind what is dead from the goal on, by the highest node that says so; `None`:
-    /// there is nothing behind it. The child of `parent` that the goal asks for is dead.
+    /// The key behind the dead range that begins at the goal, by the highest node with a note;
+    /// `None`: nothing follows. The child of `parent` at the goal is dead.
     fn skip_dead(&self, parent: PageRead<'_>, goal: DescentGoal<'_>) -> Result<Option<Vec<u8>>> {
         let node = Node::parse(&parent)?;
         let behind = self.behind_dead(&node, parent.page_no(), goal.child_slot(&node))?;
         if !node.is_marked_dead() {
             return Ok(behind);
         }
-        // The node itself may be dead for this reader, and its neighbours too.
+        // The node itself and its neighbours may be dead for this reader, too.
         let level = node.level() + 1;
         drop(parent);
         let Some(above) = self.tree.find_if_high(goal, level, Access::Normal)? else {
@@ -305,7 +305,7 @@ impl Cursor {
                 Some(next) => slot = next,
                 None => {
                     if skips == node.count() && !node.is_marked_dead() && page != tree.root() {
-                        // The node above does not say so yet.
+                        // The node above has no note yet.
                         tree.ask_dead(page);
                     }
                     return Ok(match self.direction {
@@ -325,7 +325,7 @@ impl Cursor {
         self.skips_concurrent_inserts && self.tree.has_only_concurrent_inserts(leaf)
     }
 
-    /// The key behind the young children of a node from `slot` on.
+    /// The key behind the children of a node from `slot` on that have only concurrent inserts.
     fn behind_young(&self, node: &Node<'_>, slot: usize) -> Result<Option<Vec<u8>>> {
         for next in slot + 1..node.count() {
             if !self.is_passed(node.inner_cell(next)?.child) {
@@ -348,7 +348,7 @@ impl Cursor {
                 self.leaf.extend_from_slice(&leaf);
                 self.copied = (leaf.page_no(), leaf.version());
                 self.count = node.count();
-                // The leaf may have been merged with what the cursor has passed already.
+                // The leaf may have been merged with rows that the cursor has passed already.
                 self.slot = match goal {
                     DescentGoal::At(key) | DescentGoal::Before(key) => node.lower_bound(key).0,
                     DescentGoal::Last => node.count(),
@@ -368,7 +368,7 @@ impl Cursor {
         Ok(cell.dead_since.filter(|since| *since <= at).map(|since| (cell.child, since)))
     }
 
-    /// The last child of a node that the scan may want, in its direction.
+    /// The last child of a node that the scan may need, in its direction.
     fn last_slot(&self, node: &Node<'_>) -> usize {
         match (self.direction, &self.end) {
             (Direction::Forward, Some(end)) if node.covers(end) => node.child_slot(end),
@@ -378,7 +378,7 @@ impl Cursor {
         }
     }
 
-    /// Asks for the leaves after `slot`, up to `last`, once this has become a scan.
+    /// Prefetches the leaves after `slot`, up to `last`, once this has become a scan.
     fn read_ahead(&mut self, node: &Node<'_>, slot: usize, last: usize) {
         let (leaves, window) = match self.access {
             Access::Normal => (SCAN_LEAVES, PREFETCH_LEAVES),
@@ -396,7 +396,7 @@ impl Cursor {
                 Direction::Backward => slot.checked_sub(1 + i).filter(|next| *next >= last),
             };
             let cell = next.filter(|s| *s < node.count()).map(|s| node.inner_cell(s));
-            // No page 0 but in a damaged node: whoever reads there says so.
+            // Page 0 occurs only in a damaged node: its reader reports that.
             let Some(Ok(cell)) = cell else { break };
             if cell.child == PageNo::ZERO {
                 break;
@@ -410,13 +410,13 @@ impl Cursor {
         self.ahead = count;
     }
 
-    /// The key of the row that `next` gave last.
+    /// The key of the row that `next` last returned.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// True if `next` goes to another leaf. A scan that takes the newest committed version of each
-    /// row may let its snapshot go here, once it has registered the next one (A5).
+    /// True if `next` moves to another leaf. A scan that takes the newest committed version of each
+    /// row may release its snapshot here, after it has registered the next one (A5).
     pub fn is_between_leaves(&self) -> bool {
         match self.direction {
             Direction::Forward => self.slot >= self.count,
@@ -424,7 +424,7 @@ impl Cursor {
         }
     }
 
-    /// Goes on behind a key in the direction of the last `seek`.
+    /// Continues behind a key in the direction of the last `seek`.
     ///
     /// # Errors
     /// Of pages.
@@ -432,9 +432,9 @@ impl Cursor {
         self.seek(Bound::Excluded(key), self.direction)
     }
 
-    /// Calls `f` with the row that `next` gave last, as it is now, under the latch of its leaf, and
-    /// tells which page that is; none, and nothing is called, if the leaf has changed since it was
-    /// copied. So a reader of the newest rows goes on with the copy as long as it is what is there.
+    /// Calls `f` with the present state of the row that `next` last returned, under the latch of
+    /// its leaf, and returns the page. None, without a call, if the leaf has changed since it was
+    /// copied. So a reader of the newest rows uses the copy as long as it is up to date.
     ///
     /// # Errors
     /// `BadEncoding`.
@@ -444,7 +444,7 @@ impl Cursor {
             Direction::Forward => self.slot.checked_sub(1),
             Direction::Backward => Some(self.slot),
         };
-        // A page that cannot be read any more is not what was copied.
+        // A page that can no longer be read is not the copied one.
         let Ok(leaf) = self.tree.pages().read(page, self.access) else { return Ok(None) };
         if leaf.version() != version || leaf.tree() != self.tree.id() {
             return Ok(None);

@@ -1,15 +1,15 @@
-//! "Dead since" (E6): what stays for an older snapshot is noted, so that younger readers skip it
-//! unread. A slot of an inner node says since when no snapshot sees a row below it; the child knows
-//! that the slot says so (`Node::is_marked_dead`).
+//! Dead notes (E6): parts of the tree that only older snapshots need are noted, so that newer
+//! readers skip them unread. A slot of an inner node says since when no snapshot sees a row below
+//! it; the child knows that the slot says so (`Node::is_marked_dead`).
 //!
 //! Invariants:
-//! * a slot has the note exactly if its child has the mark: both change in one mini-transaction.
-//! * the slots of a marked inner node all have the note, none younger than the node's own. So a
-//!   note is set from the leaf upwards and taken away from the top down.
-//! * a marked leaf takes no row: whoever brings one takes the notes away first.
+//! * A slot has the note exactly if its child has the mark: both change in one mini-transaction.
+//! * The slots of a marked inner node all have the note, none newer than the node's own. So a note
+//!   is set from the leaf upwards and removed from the top down.
+//! * A marked leaf gets no row: a writer that adds one first removes the notes.
 //!
-//! Marks upwards are hints: one that is missing is set by the next leaf below, or when a scan went
-//! over all of a node in vain.
+//! Marks of inner nodes are hints: a missing one is set by the next leaf below, or when a scan has
+//! passed a whole node in vain.
 
 use crate::reorganize::plan;
 use crate::tree::{DescentGoal, Tree, change};
@@ -19,26 +19,26 @@ use evenkeel_format::node::{LEVELS_MAX, Node};
 use evenkeel_format::tree_op::TreeOp;
 use evenkeel_pages::Access;
 
-/// A "dead since" in the parent's cell.
+/// Bytes of a dead note in the parent's cell.
 const DEAD_BYTES: usize = 8;
 const MAKE_ROOM_MAX: usize = 4;
 
-/// What to write into the note of a node; `None`: leave it.
+/// The new note of a node; `None`: leave it.
 type Decide<'d> = &'d dyn Fn(&Node<'_>) -> Result<Option<Option<Lsn>>>;
 
-/// How setting a note ended.
+/// The result of setting a note.
 enum Noted {
     Done,
     /// The parent has no room for it.
     NoRoom,
-    /// The parent is noted as dead itself.
+    /// The parent itself is noted as dead.
     DeadAbove,
 }
 
 /// Since when all children of an inner node are dead.
 pub(crate) fn all_dead_since(node: &Node<'_>) -> Result<Option<Lsn>> {
     let since = |slot: usize| Ok(node.inner_cell(slot)?.dead_since);
-    // Rows go from one end: the other end tells at once.
+    // Rows disappear from one end, so the other end shows it at once.
     match node.count().checked_sub(1) {
         Some(last) if since(last)?.is_some() => {}
         _ => return Ok(None),
@@ -52,8 +52,8 @@ pub(crate) fn all_dead_since(node: &Node<'_>) -> Result<Option<Lsn>> {
 }
 
 impl Tree {
-    /// Notes since when the leaf of `key` is dead, if it is, and the same of the nodes above it
-    /// that have no other children.
+    /// Notes since when the leaf of `key` is dead, if it is, and the same for the nodes above it
+    /// whose children are all dead.
     pub(crate) fn mark_dead(&self, key: &[u8]) -> Result<()> {
         self.set_dead(0, key, &|node| {
             let since = plan(&*self.trees().commits, node, TxnId::MAX)?.dead_since;
@@ -62,15 +62,15 @@ impl Tree {
         self.mark_dead_from(1, key)
     }
 
-    /// Notes of the node of `level` that covers `key`, and of those above it, that all their
-    /// children are dead, as far up as that is so.
+    /// Notes for the node of `level` that covers `key`, and those above it, that all their children
+    /// are dead, as far up as that is true.
     pub(crate) fn mark_dead_from(&self, level: u8, key: &[u8]) -> Result<()> {
         for level in level..LEVELS_MAX {
             let Some(page) = self.find_if_high(DescentGoal::At(key), level, Access::Normal)? else {
                 return Ok(());
             };
             let node = Node::parse(&page)?;
-            // Nothing says so of the root.
+            // The root has no slot.
             if page.page_no() == self.root()
                 || node.is_marked_dead()
                 || all_dead_since(&node)?.is_none()
@@ -86,13 +86,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes the note of the node of `level` that covers `key` away, before it gets a child or a
-    /// row that is not dead.
+    /// Removes the note of the node of `level` that covers `key`, before it gets a child or a row
+    /// that is not dead.
     pub(crate) fn clear_dead(&self, level: u8, key: &[u8]) -> Result<()> {
         self.set_dead(level, key, &|node| Ok(node.is_marked_dead().then_some(None)))
     }
 
-    /// Sets a note as `decide` says. A parent without room for it is split: where keys ascend inner
+    /// Sets a note by `decide`. A parent without room for it is split: with ascending keys inner
     /// nodes are full.
     fn set_dead(&self, level: u8, key: &[u8], decide: Decide<'_>) -> Result<()> {
         let mut rooms = 0;
@@ -100,7 +100,7 @@ impl Tree {
             match self.set_dead_once(level, key, decide)? {
                 Noted::Done => return Ok(()),
                 Noted::DeadAbove => self.clear_dead(level + 1, key)?,
-                // A root that is full grows first.
+                // A full root grows first.
                 Noted::NoRoom if rooms < MAKE_ROOM_MAX => {
                     rooms += 1;
                     self.make_room_above(level, key, DEAD_BYTES)?;
@@ -113,7 +113,7 @@ impl Tree {
 
     fn set_dead_once(&self, level: u8, key: &[u8], decide: Decide<'_>) -> Result<Noted> {
         let above = self.find_if_high(DescentGoal::At(key), level + 1, Access::Normal)?;
-        // Nothing says of the root that it is dead.
+        // The root has no slot for a note.
         let Some(parent_no) = above.map(|page| page.page_no()) else { return Ok(Noted::Done) };
         let mut reserved = self.reserve_log_within()?;
         let mut mtr = self.pages().begin(2)?;

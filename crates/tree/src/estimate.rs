@@ -1,9 +1,10 @@
-//! Estimates of row counts by two bounded dives: one path per bound, counts of the nodes on them;
-//! of all rows by some more paths between, for the nodes at the edges are not like the others.
-//! Rows drawn at random. Keys that split a tree into ranges of similar size, from its inner nodes.
+//! Estimates of row counts by two bounded descents: one path per bound, and the counts of the nodes
+//! on them. For all rows also some paths in between, because the nodes at the edges differ from the
+//! others. Sampling of rows. Keys that split a tree into ranges of similar size, from its inner
+//! nodes.
 //!
-//! What counts as a row is the newest version (`rows`): not one that is deleted, whether or not an
-//! older snapshot still needs it, nor what a transaction did that was rolled back.
+//! The newest versions count as rows (`rows`): not a deleted row, even if an older snapshot still
+//! needs it, and not the changes of an aborted transaction.
 
 use crate::rows::Rows;
 use crate::tree::{DescentGoal, Tree};
@@ -12,7 +13,7 @@ use evenkeel_format::node::Node;
 use evenkeel_pages::Access;
 use std::ops::{Bound, Range};
 
-/// Where a bound lies in one node of its path.
+/// The position of a bound in one node of its path.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// Slots before the bound.
@@ -21,22 +22,22 @@ struct Place {
     before: usize,
     /// Children or rows.
     count: usize,
-    /// 1 where the child that the path goes on to is among them.
+    /// 1 if the child on the path is among them.
     own: usize,
     page: u64,
-    /// The node lies at the left or right edge of the tree, where nodes may hold few.
+    /// The node is at the left or right edge of the tree, where nodes may hold few rows.
     at_left: bool,
     at_right: bool,
 }
 
 impl Place {
-    /// Children or rows behind the bound, without the child that the path goes on to.
+    /// Children or rows behind the bound, without the child on the path.
     fn behind(&self) -> usize {
         self.count.saturating_sub(self.before + self.own)
     }
 }
 
-/// How many children or rows the nodes of a level between two paths have, about.
+/// The typical number of children or rows of the nodes of a level between two paths.
 fn typical(low: Place, high: Place) -> f64 {
     let (low_count, high_count) = (low.count as f64, high.count as f64);
     match (low.at_left, high.at_right) {
@@ -47,28 +48,28 @@ fn typical(low: Place, high: Place) -> f64 {
     }
 }
 
-/// Leaves between the ends that an estimate of all rows looks at, about, and one of a range.
+/// Leaves between the ends that an estimate of all rows examines, about, and one of a range.
 const LEAVES_OF_ALL: usize = 24;
 const LEAVES_OF_RANGE: usize = 8;
-/// Leaves that are looked at in one stretch beside those, where rows begin or end in it.
+/// Leaves that are additionally examined in one stretch, where rows begin or end in it.
 const LOOKS_BETWEEN: usize = 8;
 
-/// Leaves of which one row in so many is dead, or of which some have so many times the rows of
-/// others, make estimates of ranges look between their ends.
+/// Estimates of ranges look between their ends if one row in this many is dead, or if some leaves
+/// have this many times the rows of others.
 const DEAD_SHARE: usize = 8;
 const UNEVEN_TIMES: usize = 4;
 
-/// What is known of a range: the paths to its ends, and what leaves seen hold.
+/// The facts of a range: the paths to its ends, and the content of the leaves seen.
 struct Known {
     low: Vec<Place>,
     high: Vec<Place>,
-    /// Rows of the leaves seen that are dead, and all.
+    /// Dead rows of the leaves seen, and all their rows.
     dead: usize,
     rows: usize,
     /// The fewest and the most rows of a leaf seen between the ends.
     fewest: usize,
     most: usize,
-    /// Subtrees are noted as dead.
+    /// Subtrees have dead notes.
     noted: bool,
 }
 
@@ -90,13 +91,14 @@ impl Known {
     }
 }
 
-/// Where two paths part; none where they do not, or if the tree has changed in between.
+/// The level at which two paths diverge; none if they do not, or if the tree has changed in
+/// between.
 fn fork_of(low: &[Place], high: &[Place]) -> Option<usize> {
     let fork = low.iter().zip(high).position(|(low, high)| low.at != high.at)?;
     (low.len() == high.len() && low[fork].page == high[fork].page).then_some(fork)
 }
 
-/// About how many rows lie between two paths. `None` if the tree has changed in between.
+/// The approximate number of rows between two paths. `None` if the tree has changed in between.
 fn rows_between(low: &[Place], high: &[Place]) -> Option<u64> {
     if low.len() != high.len() {
         return None; // The tree grew or was lowered in between.
@@ -125,18 +127,18 @@ fn rows_between(low: &[Place], high: &[Place]) -> Option<u64> {
     Some((behind_low + subtrees as f64 * rows + before_high) as u64)
 }
 
-/// Neighbouring children of one node that lie in a range with all they hold.
+/// Neighbouring children of one node that lie wholly in a range.
 struct Stretch<'a> {
     /// The node.
     goal: DescentGoal<'a>,
     level: u8,
     slots: Range<usize>,
-    /// How many of them are not noted as dead, and about how many leaves these have.
+    /// The number of children without dead notes, and their approximate number of leaves.
     children: usize,
     leaves: f64,
 }
 
-/// What lies between two paths that part at `fork`, but for the leaves that they end in.
+/// The stretches between two paths that diverge at `fork`, without the leaves at their ends.
 fn stretches<'a>(
     (low, high): (&[Place], &[Place]),
     fork: usize,
@@ -162,7 +164,7 @@ fn stretches<'a>(
     found
 }
 
-/// Where some children of a node begin.
+/// The beginnings of some children of a node.
 #[derive(Default)]
 struct Begins {
     keys: Vec<u8>,
@@ -189,20 +191,20 @@ impl Begins {
     }
 }
 
-/// What a look found: a child like the one there would have so many rows and leaves.
+/// The result of a look: the rows and leaves of a child like the one there.
 struct Seen {
-    /// The part of the stretch that lies before it.
+    /// The part of the stretch before it.
     part: f64,
     rows: f64,
     leaves: f64,
 }
 
-/// The middles of so many equal parts.
+/// The middles of this many equal parts.
 fn even(parts: usize) -> Vec<f64> {
     (0..parts).map(|n| (n as f64 + 0.5) / parts as f64).collect()
 }
 
-/// Between which neighbours a look tells most: very different ones with leaves between them.
+/// The neighbours between which a look helps most: very different ones with leaves between them.
 fn steepest(seen: &[Seen], leaves: f64) -> Option<usize> {
     let step = |at: usize| {
         let (a, b) = (&seen[at], &seen[at + 1]);
@@ -214,8 +216,8 @@ fn steepest(seen: &[Seen], leaves: f64) -> Option<usize> {
     steps.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
-/// Where the child begins that lies behind this part of some children of a node, and which part of
-/// it lies before that place.
+/// The beginning of the child behind this part of some children of a node, and the part of the
+/// child before that place.
 fn child_at(node: &Node<'_>, slots: &[usize], part: f64) -> Option<(Vec<u8>, f64)> {
     let place = part * slots.len() as f64;
     let nth = (place as usize).min(slots.len().checked_sub(1)?);
@@ -225,7 +227,7 @@ fn child_at(node: &Node<'_>, slots: &[usize], part: f64) -> Option<(Vec<u8>, f64
     Some((key, place - nth as f64))
 }
 
-/// Which of an inner node's children are not noted as dead.
+/// The children of an inner node without dead notes.
 fn children(node: &Node<'_>, slots: Range<usize>) -> Result<Vec<usize>> {
     let mut live = Vec::with_capacity(slots.len());
     for slot in slots {
@@ -236,24 +238,24 @@ fn children(node: &Node<'_>, slots: Range<usize>) -> Result<Vec<usize>> {
     Ok(live)
 }
 
-/// Leaves of which figures are told exactly, and leaves drawn for an estimate where there are more.
+/// Up to this many leaves the figures are exact; otherwise this many leaves are sampled.
 const LEAVES_SEEN: usize = 256;
 
-/// How large a tree is, about.
+/// The approximate size of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     /// Rows.
     pub rows: u64,
     /// Pages that hold them, without those of overflow chains.
     pub leaves: u64,
-    /// Rows lie unevenly: many have been deleted, and leaves that held them are not gone yet.
+    /// Rows are distributed unevenly: many have been deleted, and their leaves still exist.
     pub is_uneven: bool,
 }
 
 /// Figures of a tree's leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeafFigures {
-    /// How many; an estimate where there are more than 256.
+    /// Their number; an estimate if there are more than 256.
     pub leaves: f64,
     /// Bytes used in the leaves that were seen.
     pub used_bytes: f64,
@@ -261,15 +263,15 @@ pub struct LeafFigures {
     pub bytes: f64,
 }
 
-/// How to go down to a bound.
+/// How to descend to a bound.
 #[derive(Clone, Copy)]
 struct Dive<'a> {
     goal: DescentGoal<'a>,
-    /// A row that has the key of the bound lies before it.
+    /// A row with the key of the bound lies before it.
     behind: bool,
-    /// The key that the range ends at whose leaves are to be read together.
+    /// The end key of a range whose leaves are to be read together.
     end: Option<&'a [u8]>,
-    /// Children noted as dead do not count.
+    /// Children with dead notes do not count.
     notes: bool,
 }
 
@@ -282,7 +284,7 @@ fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
 
 type End<'a> = (DescentGoal<'a>, bool);
 
-/// Where a range begins and ends, and whether a row with that key lies before it.
+/// The ends of a range, and whether a row with such a key lies before it.
 fn ends<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (End<'a>, End<'a>) {
     let from = match lower {
         Bound::Unbounded => (DescentGoal::At(&b""[..]), false),
@@ -297,27 +299,26 @@ fn ends<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (End<'a>, End<'a>
     (from, to)
 }
 
-/// Both paths end in the same leaf.
+/// True if both paths end in the same leaf.
 fn is_one_leaf(known: &Known) -> bool {
     let page = |path: &[Place]| path.last().map(|place| place.page);
     page(&known.low) == page(&known.high)
 }
 
-/// So many; 0 only where one leaf holds the range.
+/// The number of rows; 0 only if one leaf holds the range.
 fn at_least(known: &Known, rows: Option<u64>) -> u64 {
     rows.unwrap_or(1).max(u64::from(!is_one_leaf(known)))
 }
 
 impl Tree {
-    /// How many leaves there are and how full they are, by at most 256 of them: all, where there
-    /// are no more, else drawn ones, each counted by what it stands for. `draw` gives a number
-    /// below its argument.
+    /// The number of leaves and their fill, from at most 256 of them: from all, or from sampled
+    /// ones weighted by what each stands for. `draw` returns a number below its argument.
     ///
     /// # Errors
     /// Of pages.
     pub fn leaf_figures(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<LeafFigures> {
-        // The latch goes first: each look latches the root again, and a writer that waits for it in
-        // between would be waited for.
+        // Release the latch first: each look latches the root again, and would wait for a writer
+        // that waits for this latch.
         let (level, count) = {
             let root = self.pages().read(self.root(), Access::Normal)?;
             let root = Node::parse(&root)?;
@@ -339,12 +340,13 @@ impl Tree {
         Ok(sum)
     }
 
-    /// Level of the root. Merges may lower the tree at any moment: `find_if_high` tells.
+    /// Level of the root. Merges may lower the tree at any moment, which `find_if_high` reports.
     fn top(&self) -> Result<u8> {
         Ok(Node::parse(&self.pages().read(self.root(), Access::Normal)?)?.level())
     }
 
-    /// Bytes used and bytes of a leaf, and how many it stands for: one over its chance.
+    /// Bytes used and bytes of a sampled leaf, and the number it stands for: the inverse of its
+    /// probability.
     fn draw_leaf(&self, draw: &mut dyn FnMut(usize) -> usize) -> Result<(usize, usize, f64)> {
         let mut level = self.top()?;
         let (mut key, mut leaves) = (Vec::new(), 1.0);
@@ -365,8 +367,8 @@ impl Tree {
         }
     }
 
-    /// About how many rows lie between the bounds. Exact when both bounds fall into one leaf; never
-    /// 0 unless certain. Reads no more than the ways to the two, unless many rows of the leaves at
+    /// The approximate number of rows between the bounds. Exact if both bounds fall into one leaf;
+    /// never 0 unless certain. Reads only the paths to the two, unless many rows of the leaves at
     /// their ends are dead: then as `estimate_uneven`.
     ///
     /// # Errors
@@ -384,9 +386,9 @@ impl Tree {
         Ok(at_least(&known, rows_between(&known.low, &known.high)))
     }
 
-    /// The same, of a tree whose rows lie unevenly (`Size::is_uneven`): the nodes at the two ends
-    /// do not tell how many there are between. So some of these are read too, and what is noted as
-    /// dead is passed over.
+    /// As `estimate`, for a tree with unevenly distributed rows (`Size::is_uneven`): the nodes at
+    /// the two ends do not show how many lie between. So some of these are read too, and nodes with
+    /// dead notes are skipped.
     ///
     /// # Errors
     /// Of pages.
@@ -396,8 +398,8 @@ impl Tree {
         Ok(at_least(&known, found.map(|(rows, _)| rows)))
     }
 
-    /// About how many rows there are, as `estimate`, and nearer: some leaves all over the tree tell
-    /// how many they hold. Where keys ascend these are full, and the first leaf, which was split
+    /// The approximate number of all rows, more exact than `estimate`: some leaves spread over the
+    /// tree are read. With ascending keys these are full, but the first leaf, which was split
     /// before that was known, is not.
     ///
     /// # Errors
@@ -410,8 +412,8 @@ impl Tree {
         Ok(Size { rows, leaves, is_uneven: known.is_uneven() })
     }
 
-    /// About how many rows and leaves lie between the bounds, by the paths to them and about
-    /// `looks` leaves between; `None` if the tree has changed in between.
+    /// The approximate numbers of rows and leaves between the bounds, from the paths to them and
+    /// about `looks` leaves in between; `None` if the tree has changed in between.
     fn look_within(
         &self,
         lower: Bound<&[u8]>,
@@ -447,8 +449,8 @@ impl Tree {
         Ok(Some((rows as u64, leaves as u64)))
     }
 
-    /// About how many rows and leaves a stretch has, by looks at some leaves all along it, and more
-    /// of them where neighbouring looks found very different leaves.
+    /// The approximate numbers of rows and leaves of a stretch, from some leaves spread over it,
+    /// and more where neighbouring leaves differ much.
     fn look_along(
         &self,
         stretch: &Stretch<'_>,
@@ -456,7 +458,7 @@ impl Tree {
         known: &mut Known,
     ) -> Result<(f64, f64)> {
         let begins = self.begins(stretch)?;
-        // Each leaf once where there are no more.
+        // Each leaf once if there are no more.
         let parts = if stretch.level == 1 && looks >= begins.len() {
             even(begins.len())
         } else {
@@ -475,7 +477,7 @@ impl Tree {
         }
         let (mut rows, mut leaves) = (0.0, 0.0);
         for (at, one) in seen.iter().enumerate() {
-            // Each stands for what is nearer to it than to its neighbours.
+            // Each stands for the part that is nearer to it than to its neighbours.
             let middle = |other: &Seen| (one.part + other.part) / 2.0;
             let from = at.checked_sub(1).map_or(0.0, |before| middle(&seen[before]));
             let share = (seen.get(at + 1).map_or(1.0, middle) - from) * begins.len() as f64;
@@ -484,7 +486,7 @@ impl Tree {
         Ok((rows, leaves))
     }
 
-    /// Where the children of a stretch begin that are not noted as dead, all at one moment.
+    /// The beginnings of the children of a stretch without dead notes, all at one moment.
     fn begins(&self, stretch: &Stretch<'_>) -> Result<Begins> {
         let mut begins = Begins::default();
         if let Some(page) = self.find_if_high(stretch.goal, stretch.level, Access::Normal)? {
@@ -495,7 +497,7 @@ impl Tree {
         Ok(begins)
     }
 
-    /// Looks at the leaf behind a part of a stretch; `None` if it has no children.
+    /// Examines the leaf behind a part of a stretch; `None` if it has no children.
     fn look_at(
         &self,
         stretch: &Stretch<'_>,
@@ -511,7 +513,7 @@ impl Tree {
         Ok(Some(Seen { part, rows, leaves }))
     }
 
-    /// About how many rows and leaves the node of `level` at a key has, as the leaf tells that lies
+    /// The approximate numbers of rows and leaves of the node of `level` at a key, from the leaf
     /// behind this part of it.
     fn look_down(
         &self,
@@ -527,7 +529,7 @@ impl Tree {
                 continue;
             };
             let node = Node::parse(&page)?;
-            // The one that began there has been merged into another meanwhile.
+            // The node that began there has been merged into another one meanwhile.
             if node.low() != key {
                 break;
             }
@@ -551,8 +553,8 @@ impl Tree {
         Rows::new(&*self.trees().commits, self.id())
     }
 
-    /// The path to a bound. Where a range ends at `end`, and is short, its leaves are read together
-    /// on the way: who asks for an estimate of one reads it soon.
+    /// The path to a bound. If a short range ends at `end`, its leaves are read together on the
+    /// way: a range whose estimate is requested is usually read soon.
     fn dive(&self, dive: Dive<'_>, known: &mut Known) -> Result<Vec<Place>> {
         let Dive { goal, behind, mut end, notes } = dive;
         let (mut path, mut together) = (Vec::new(), Vec::new());
@@ -596,7 +598,7 @@ impl Tree {
         self.dive(Dive { end: None, ..dive }, known)
     }
 
-    /// Where a slot lies among the rows or children of a node.
+    /// The position of a slot among the rows or children of a node.
     fn place(&self, node: &Node<'_>, at: usize, notes: bool) -> Result<Place> {
         let (before, count, own) = match node.level() {
             0 => {
@@ -614,8 +616,8 @@ impl Tree {
         Ok(Place { at, before, count, own, page: 0, at_left, at_right })
     }
 
-    /// The key of a row drawn from the leaves, and how many rows it stands for: one over the chance
-    /// that it is drawn. `draw` gives a number below its argument. `None` if the leaf it comes to
+    /// The key of a row sampled from the leaves, and the number of rows it stands for: the inverse
+    /// of its probability. `draw` returns a number below its argument. `None` if the chosen leaf
     /// has no row.
     ///
     /// # Errors
@@ -666,7 +668,7 @@ impl Tree {
         Ok(chosen.into_iter().map(|at| std::mem::take(&mut keys[at - 1])).collect())
     }
 
-    /// Where the children of the inner nodes of a level begin, but for the first.
+    /// The beginnings of the children of the inner nodes of a level, except the first.
     fn separators(&self, level: u8) -> Result<Vec<Vec<u8>>> {
         let (mut keys, mut from) = (Vec::<Vec<u8>>::new(), Vec::new());
         loop {
@@ -677,7 +679,7 @@ impl Tree {
             let node = Node::parse(&page)?;
             for slot in 0..node.count() {
                 let key = node.key(slot);
-                // Nodes may have been merged meanwhile: never back.
+                // Nodes may have been merged meanwhile: keys never go back.
                 if keys.last().map_or(&[][..], |k| k) < &key[..] {
                     keys.push(key);
                 }

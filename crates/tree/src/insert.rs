@@ -1,8 +1,8 @@
-//! Inserting several rows in one go: as many of them as fit the leaf of the first one, under one
+//! Inserting several rows together: as many of them as fit the leaf of the first one, under one
 //! latch and in one record (ROWS).
 //!
 //! The rows come by ascending key. A visit of a leaf ends before a row that has a cell there
-//! already, that its owner holds back, that belongs to the next leaf or does not fit any more.
+//! already, that its owner holds back, that belongs to the next leaf or no longer fits.
 
 use crate::tree::Tree;
 use crate::write::{BODY, fence_reserve};
@@ -26,10 +26,10 @@ pub struct NewRow<'a> {
     pub tail: &'a [u8],
 }
 
-/// What the rows of a visit have in common, for their record.
+/// The common fields of the rows of a visit, for their record.
 #[derive(Clone, Copy, Debug)]
 pub struct RowsCommon<'a> {
-    /// Stamp of the first one; the others have the numbers behind it.
+    /// Stamp of the first one; the others have the following numbers.
     pub first: Stamp,
     /// The table.
     pub table: TableId,
@@ -49,9 +49,9 @@ pub trait LeafInserts {
     }
     /// A row.
     fn row(&self, i: usize) -> NewRow<'_>;
-    /// Called when rows fit, before `prepare`: false holds everything back after all.
+    /// Called when rows fit, before `prepare`; false holds all of them back.
     fn enter(&mut self) -> bool;
-    /// May the row be inserted now, where no cell is? Changes nothing outside.
+    /// True if the row may be inserted now, where no cell is. Changes nothing outside.
     fn allows(&self, i: usize) -> bool;
     /// Called exactly once in a visit that inserts rows, when these are certain: pushes undo, pins
     /// the generation. Must neither wait nor fail.
@@ -60,9 +60,9 @@ pub trait LeafInserts {
     fn logged(&mut self, rows: Range<usize>, lsn: Lsn);
 }
 
-/// What a visit finds out about the next rows.
+/// The result of a look at the next rows.
 enum Visit {
-    /// So many of them fit.
+    /// This many of them fit.
     Fit(usize),
     /// Not even the next one fits: its cell needs this many bytes beside its key.
     NoRoom(usize),
@@ -71,10 +71,10 @@ enum Visit {
 }
 
 impl Tree {
-    /// Inserts rows from the `from`-th on, as many as one visit of a leaf takes; returns how many.
-    /// None: the `from`-th row is held back by `op` or its key has a cell already. `reserved` pays
-    /// for the record: keys, rows, tails, and what `rows` says comes beside them. No latch may be
-    /// held by the caller.
+    /// Inserts rows from the `from`-th on, as many as one visit of a leaf takes; returns their
+    /// number. None: `op` holds the `from`-th row back, or its key has a cell already. `reserved`
+    /// pays for the record: keys, rows, tails, and the overhead by `rows`. The caller holds no
+    /// latch.
     ///
     /// # Errors
     /// `KeyTooLong`, `RowTooLong`, those of log and pages; nothing has changed.
@@ -95,7 +95,7 @@ impl Tree {
             };
             let node = Node::parse(mtr.page(slot))?;
             if node.is_marked_dead() {
-                // The parent must not say so when a row arrives (E6).
+                // The parent must not have a dead note when a row arrives (E6).
                 drop(mtr);
                 self.clear_dead(0, op.row(from).key)?;
                 continue;
@@ -119,11 +119,11 @@ impl Tree {
         }
     }
 
-    /// How many rows from the `from`-th on the leaf takes.
+    /// The number of rows from the `from`-th on that the leaf takes.
     fn look(&self, node: &Node<'_>, from: usize, op: &mut dyn LeafInserts) -> Result<Visit> {
         let mut fence = fence_reserve(node, op.row(from).key);
         let (mut need, mut count) = (0, 0);
-        // Above the last key nothing needs to be searched.
+        // Above the last key no search is needed.
         let mut above = false;
         for i in from..op.len() {
             let NewRow { key, row, .. } = op.row(i);

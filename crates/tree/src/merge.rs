@@ -1,7 +1,7 @@
-//! Merging neighbours (E6): an empty leaf is unlinked, two thin nodes become one, an inner node
+//! Merging neighbours (E6): an empty leaf is unlinked, two sparse nodes become one, an inner node
 //! with a single child takes children from its neighbour, a root with a single inner child takes
-//! that child's place. Each step is one mini-transaction. Where both neighbours are noted as dead
-//! so is what becomes of them, and the note of their parent stays true.
+//! that child's place. Each step is one mini-transaction. If both neighbours have dead notes so has
+//! the result, and the note of their parent stays true.
 
 use crate::split::range_bytes;
 use crate::tree::{DescentGoal, Tree, change, change_image};
@@ -11,10 +11,10 @@ use evenkeel_format::node::{InnerCell, KIND_NONE, Node, NodeMut, SLOT_BYTES};
 use evenkeel_format::tree_op::TreeOp;
 use evenkeel_pages::{Access, Mtr};
 
-/// Frames of a merge: parent, both nodes, and what freeing touches.
+/// Frames of a merge: parent, both nodes, and the pages that freeing touches.
 const MERGE_FRAMES: usize = 5;
 
-/// What to do with two neighbours.
+/// How to join two neighbours.
 enum Join {
     /// The left one is empty: the right one takes its range.
     KeepRight,
@@ -40,7 +40,7 @@ enum Step {
 }
 
 impl Tree {
-    /// Joins the node of `level` that covers `key` with a neighbour. False if that gains nothing.
+    /// Joins the node of `level` that covers `key` with a neighbour. False if that is not worth it.
     pub(crate) fn merge(&self, level: u8, key: &[u8]) -> Result<bool> {
         match self.merge_once(level, key)? {
             Step::Left => Ok(false),
@@ -95,7 +95,7 @@ impl Tree {
         if level == 0 {
             self.forget_concurrent_inserts([left_cell.child, right_cell.child]);
         }
-        // All that can fail has been done.
+        // Everything that can fail has been done.
         let done = match join {
             Join::Leave => Ok(()),
             Join::KeepRight => self.keep_right(&mut mtr, &places, right_cell),
@@ -124,7 +124,7 @@ impl Tree {
             return Ok(Join::KeepLeft);
         }
         let single = !left.is_leaf() && (left.count() == 1 || right.count() == 1);
-        // A single child stands in the way of its leaf: any page will do.
+        // A single child prevents the merge of its leaf: any page will do.
         let most = if single { page } else { page * 3 / 4 };
         if left_bytes + right_bytes - fences <= most {
             return Ok(Join::Merge);
@@ -139,7 +139,7 @@ impl Tree {
         let (low, high) = at.outer_fences(mtr)?;
         change(mtr, at.right, &TreeOp::Fences { low: &low, high: high.as_deref() })?;
         let InnerCell { child, dead_since } = right;
-        // The slot behind goes first: a "dead since" needs its room.
+        // Remove the slot behind first: a dead note needs its room.
         change(mtr, at.parent, &TreeOp::RemoveChild { slot: at.slot + 1 })?;
         change(mtr, at.parent, &TreeOp::SetChild { slot: at.slot, child, dead_since })?;
         wipe(mtr, at.left);
@@ -235,7 +235,7 @@ impl Tree {
         change(mtr, at.parent, &TreeOp::SetChild { slot: slot + 1, child: right, dead_since })
     }
 
-    /// A root with a single inner child takes over that child's content.
+    /// A root with a single inner child takes over the content of that child.
     fn shrink_root(&self, level: u8) -> Result<bool> {
         let mut reserved = self.reserve_log()?;
         let mut mtr = self.pages().begin(MERGE_FRAMES)?;
@@ -250,7 +250,7 @@ impl Tree {
         };
         let mut page = mtr.page(child).to_vec();
         let mut node = NodeMut::parse(&mut page)?;
-        // No slot speaks of the root.
+        // The root has no slot.
         node.mark_dead(false);
         mtr.free(child)?;
         change_image(&mut mtr, root, &mut node).map_err(|e| self.trees().rt.health.fail(e))?;
@@ -274,7 +274,7 @@ struct Places {
 }
 
 struct Halves {
-    /// Children that the left node has afterwards.
+    /// Children of the left node afterwards.
     left: usize,
     sep: Vec<u8>,
 }
@@ -288,7 +288,7 @@ impl Places {
     fn halves(&self, mtr: &Mtr<'_>) -> Result<Halves> {
         let (left, right) = (Node::parse(mtr.page(self.left))?, Node::parse(mtr.page(self.right))?);
         let both = left.count() + right.count();
-        // The one with a single child gets another one.
+        // The node with a single child gets another one.
         let half = if left.count() == 1 { both.div_ceil(2) } else { both / 2 };
         let sep = match half.checked_sub(left.count()) {
             None => left.key(half),
@@ -298,8 +298,8 @@ impl Places {
     }
 }
 
-/// Readers on their way to a page that leaves the tree see that it is no node. Not logged: nobody
-/// reads a freed page after a crash.
+/// Readers on their way to a page that leaves the tree see that it is no node. Not logged: no
+/// reader needs a freed page after a crash.
 fn wipe(mtr: &mut Mtr<'_>, slot: usize) {
     mtr.page_mut(slot)[0] = KIND_NONE;
 }

@@ -1,15 +1,15 @@
 //! Long values in chains of overflow pages (E4). A chain is written once, by one operation whose
-//! stamp it carries, never changed, and freed by whoever owns the row version that refers to it.
-//! Streams in and out, a page at a time; a value has at most 4 GiB - 1 bytes.
+//! stamp it carries, never changed, and freed by the owner of the row version that refers to it.
+//! Values stream in and out, a page at a time; a value has at most 4 GiB - 1 bytes.
 //!
-//! Each page is logged as it is written, with room reserved for it alone, so a value of any length
-//! neither fills the log in one go nor lies in memory. Of what lies behind the first MiB only the
-//! chain is logged, not the data (E4): every page's place, owner and position, so that redo finds
-//! the chain whole and can free it, and `finish` makes the pages durable and then names them in a
-//! record (E3). The record that makes the chain reachable, that of its row, comes after that.
+//! Each page is logged as it is written, with room reserved for that page only, so a value of any
+//! length neither fills the log at once nor lies in memory. Behind the first MiB only the chain is
+//! logged, not the data (E4): every page's place, owner and position, so that redo finds the chain
+//! whole and can free it. `finish` makes the pages durable and then names them in a record (E3).
+//! The record that makes the chain reachable, that of its row, comes after that.
 //!
-//! A chain whose writer dies before its row record is appended is unreachable: whoever gives a
-//! `watch` learns of the first page before it is logged and can free it later.
+//! A chain whose writer dies before its row record is appended is unreachable: a caller that gives
+//! a `watch` learns the first page before it is logged, and can free the chain later.
 
 use crate::tree::{Tree, change};
 use evenkeel_base::{Code, Error, PageNo, Result, Stamp, metrics::Metric};
@@ -26,7 +26,7 @@ pub(crate) use evenkeel_format::overflow::set_next;
 /// Bytes of a value whose pages are logged with their data.
 pub(crate) const LOGGED_VALUE_BYTES: u64 = 1 << 20;
 
-/// Ranges of pages that one record names, and the most bytes that the name of one takes.
+/// Ranges of pages that one record names, and the most bytes of one such name.
 const NAMES_MAX: usize = 50_000;
 const NAME_BYTES: usize = 16;
 
@@ -44,7 +44,7 @@ pub struct OverflowWriter {
     watch: Option<Watch>,
 }
 
-/// Told the first page of a chain before its record is appended.
+/// Hears the first page of a chain before its record is appended.
 pub type Watch = Box<dyn FnMut(PageNo) + Send>;
 
 impl OverflowWriter {
@@ -64,7 +64,7 @@ impl OverflowWriter {
         }
     }
 
-    /// Has `watch` called once, under the first page's latch: it must not wait.
+    /// Registers `watch`, called once, under the first page's latch: it must not wait.
     #[must_use]
     pub fn watched(mut self, watch: Watch) -> OverflowWriter {
         self.watch = Some(watch);
@@ -100,13 +100,13 @@ impl OverflowWriter {
         Ok(())
     }
 
-    /// Writes the page that is full, and links it behind the one before.
+    /// Writes the full page, and links it behind the one before.
     fn flush(&mut self) -> Result<()> {
         let tree = &self.tree;
         let mut reserved = tree.reserve_log()?;
         let mut mtr = tree.pages().begin(2)?;
         let last = self.last.map(|last| mtr.write(last)).transpose()?;
-        // The tree may have been dropped since: its pages are others' now, or nobody's.
+        // The tree may have been dropped since: its pages then belong to others, or to nobody.
         if last.is_some_and(|last| mtr.tree(last) != tree.id() || !self.owns(mtr.page(last))) {
             return Err(Error::new(Code::TreeGone).with("tree", tree.id()));
         }
@@ -158,7 +158,7 @@ impl OverflowWriter {
         self.reference()
     }
 
-    /// Makes durable what is not in the log, and names it.
+    /// Makes the pages that are not in the log durable, and names them.
     fn make_durable(&mut self) -> Result<()> {
         let Some(head) = self.head.filter(|_| !self.unlogged.is_empty()) else { return Ok(()) };
         let tree = &self.tree;
@@ -179,7 +179,7 @@ impl OverflowWriter {
         Ok(OverflowRef { head, len: self.len as u32, owner: self.owner })
     }
 
-    /// Gives up and frees what was written.
+    /// Frees everything that was written.
     ///
     /// # Errors
     /// Of log and pages.
@@ -264,8 +264,8 @@ impl OverflowReader {
     }
 }
 
-/// Frees a chain. Interrupted at any point (error, crash) it can be repeated: the pages behind the
-/// first go one by one, the first goes last. Does nothing if the chain is already gone.
+/// Frees a chain. If it is interrupted at any point (error, crash) it can be repeated: the pages
+/// behind the first are freed one by one, the first one last. Does nothing if the chain is gone.
 ///
 /// # Errors
 /// Of log and pages.
@@ -278,11 +278,11 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
         let mut reserved = tree.reserve_log()?;
         let mut mtr = tree.pages().begin(3)?;
         let head = match mtr.write(value.head) {
-            // Whoever else reverts the operation may have freed it since: its blocks are gone.
+            // A concurrent rollback of the operation may have freed it since: its blocks are gone.
             Err(_) if !tree.pages().is_used_by(value.head, tree.id()) => return Ok(()),
             head => head?,
         };
-        // Freed before it was latched, it was read back as it had been written last.
+        // A page freed before it was latched was read back in its last written state.
         if !tree.pages().is_used_by(value.head, tree.id()) {
             return Ok(());
         }
@@ -312,14 +312,14 @@ pub fn free(tree: &Tree, value: &OverflowRef) -> Result<()> {
 }
 
 /// The pages of a chain, as far as it is the one referred to: for checks, while others may free it.
-/// What is still in use when this returns was named; some pages may be named twice.
+/// Every page still in use when this returns was named; some pages may be named twice.
 ///
 /// # Errors
 /// Of pages; a chain cut short is no error.
 pub fn pages(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Result<()> {
     let mut before = None;
-    // Who frees it takes its second page each time: a walk that steps on a page that has just gone
-    // has not seen what is behind, to which the first page leads now.
+    // A concurrent free takes the second page each time. A walk that meets a page that has just
+    // gone has not seen the pages behind it, to which the first page leads now.
     while let Some(second) = walk(tree, value, f)? {
         if before.replace(second) == Some(second) {
             break;
@@ -328,7 +328,7 @@ pub fn pages(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Res
     Ok(())
 }
 
-/// Names the pages of a chain. The second one, if a page is missing before the end.
+/// Names the pages of a chain. Returns the second one, if a page is missing before the end.
 fn walk(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Result<Option<PageNo>> {
     let (mut at, mut second, mut left) = (Some(value.head), None, u64::from(value.len) + 1);
     while let Some(page) = at {
@@ -345,7 +345,7 @@ fn walk(tree: &Tree, value: &OverflowRef, f: &mut dyn FnMut(PageNo)) -> Result<O
         };
         f(page);
         left = left.saturating_sub(part.data.len() as u64);
-        // A chain being written has no length yet: then its pages end it.
+        // A chain being written has no length yet: its pages then end it.
         at = part.next.filter(|_| left > 0);
         second = second.or(at);
         drop(read);
@@ -370,7 +370,7 @@ fn encoded(page: &OverflowPage<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Writes a new page of which only what is before the data is logged.
+/// Writes a new page of which only the part before the data is logged.
 fn put_unlogged(mtr: &mut Mtr<'_>, slot: usize, content: &OverflowPage<'_>) -> Result<()> {
     let mut payload = encoded(content);
     payload.resize(mtr.page(slot).len(), 0);

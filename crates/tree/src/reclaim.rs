@@ -1,13 +1,14 @@
-//! Reclaiming leaves that lost their rows (E6): a bounded queue that deletes and scans feed in
-//! O(1), and the beat that takes from it: compacts a leaf, merges it with a neighbour (`merge`),
-//! or, while a snapshot still needs its rows, notes since when it is dead (`dead`).
-//! Dropping an entry is safe: the next delete or scan there asks again; a scan that skips what is
-//! noted as dead asks for it if no snapshot needs it any more, and an inner node for its children.
+//! Reclaiming leaves that lost their rows (E6): a bounded queue that deletes and scans fill in
+//! O(1), and a beat that empties it: it reorganizes a leaf, merges it with a neighbour (`merge`),
+//! or, while a snapshot still needs its rows, notes since when it is dead (`dead`). Dropping an
+//! entry is safe, because the next delete or scan there queues the leaf again; a scan that skips a
+//! dead note queues its node if no snapshot needs it any more, and an inner node queues its
+//! children.
 //!
 //! An entry is ready, or it waits for the purge horizon, or for transactions to end, which raises
-//! no event: it is looked at again after a second, later where many wait, however fast the horizon
-//! rises. One that waits keeps nobody from what is ready, and becomes ready when its leaf has lost
-//! its last row.
+//! no event: it is examined again after a second, and later if many wait, however fast the horizon
+//! rises. A waiting entry does not hold up ready ones, and becomes ready when its leaf has lost its
+//! last row.
 
 use crate::reorganize::plan;
 use crate::tree::{DescentGoal, Tree, Trees};
@@ -19,16 +20,16 @@ use evenkeel_pages::Access;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Leaves that are ready, at most; and as many that wait: those must not keep the others out, for
-/// an old snapshot makes all that a queue table has deleted wait.
+/// Ready leaves, at most, and as many waiting ones. Waiting leaves must not keep the others out,
+/// because an old snapshot makes all deleted rows of a queue table wait.
 const QUEUE_MAX: usize = 65_536;
-/// Dead rows in a leaf that make a scan ask for compaction.
+/// Dead rows in a leaf at which a scan queues it for reorganization.
 pub(crate) const SCAN_DEAD_MAX: usize = 32;
-/// A leaf whose deletes are undecided is looked at again after this,
+/// A leaf whose deletes are undecided is examined again after this time,
 const OPEN_NS: u64 = 1_000_000_000;
-/// or, so that others have their turn where many are, after this for each entry that waits.
+/// or, so that others have their turn if there are many, after this for each waiting entry.
 const OPEN_EACH_NS: u64 = 1_000_000;
-/// Leaves one beat follows to the right of the first.
+/// Leaves to the right of the first that one beat continues with.
 const BEAT_LEAVES_MAX: usize = 16;
 
 #[derive(Clone, Copy)]
@@ -37,7 +38,7 @@ struct Entry {
     root: PageNo,
     leaf: PageNo,
     until: Until,
-    /// The leaf holds no live row: it is worth a look whatever it waits for.
+    /// The leaf has no live row: it is worth a look whatever it waits for.
     dead: bool,
 }
 
@@ -45,9 +46,9 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Until {
     Ready,
-    /// Nothing to gain before the purge horizon has reached this.
+    /// Nothing can be gained before the purge horizon reaches this.
     Horizon(Lsn),
-    /// Nothing to gain before transactions have ended: the time of the next look.
+    /// Nothing can be gained before transactions end: the time of the next look.
     Decided(u64),
 }
 
@@ -56,16 +57,16 @@ type Name = (TreeId, PageNo);
 #[derive(Default)]
 struct Queue {
     ready: VecDeque<Entry>,
-    /// By what they wait for.
+    /// Waiting entries, by what they wait for.
     waiting: BTreeMap<(Until, TreeId, PageNo), Entry>,
     /// What each leaf waits for.
     queued: HashMap<Name, Until>,
-    /// Tree that a beat works on.
+    /// The tree that a beat works on.
     busy: Option<TreeId>,
 }
 
 impl Queue {
-    /// False if it changes nothing.
+    /// False if nothing changes.
     fn push(&mut self, entry: Entry) -> bool {
         let name = (entry.tree, entry.leaf);
         match self.queued.get(&name).copied() {
@@ -92,8 +93,8 @@ impl Queue {
         true
     }
 
-    /// Takes an entry that the horizon has reached, or else one whose time has come, or else one
-    /// that is ready.
+    /// Takes an entry that the horizon has reached, otherwise one whose time has come, otherwise a
+    /// ready one.
     fn take(&mut self, horizon: Lsn, now_ns: u64) -> Option<Entry> {
         let first = self.waiting.keys().next();
         let reached = first.filter(|(until, ..)| *until <= Until::Horizon(horizon));
@@ -139,17 +140,17 @@ impl ReclaimQueue {
         }
     }
 
-    /// Takes an entry that is ready.
+    /// Takes a ready entry.
     fn take(&self, horizon: Lsn, now_ns: u64) -> Option<Entry> {
         self.queue.lock().take(horizon, now_ns)
     }
 
-    /// How long an entry waits that waits for transactions to end, nanoseconds.
+    /// How long an entry waits for transactions to end, nanoseconds.
     fn rest_ns(&self) -> u64 {
         OPEN_NS.max(self.queue.lock().waiting.len() as u64 * OPEN_EACH_NS)
     }
 
-    /// Makes all that waits for transactions to end due now, as the passing of a second does.
+    /// Makes all entries that wait for transactions due now, as a second does.
     #[cfg(test)]
     pub(crate) fn pass_second(&self) {
         let mut queue = self.queue.lock();
@@ -184,13 +185,13 @@ pub(crate) fn beat(trees: &Arc<Trees>) -> Result<Beat> {
     let result = tree.reclaim(entry.leaf);
     trees.reclaim.done();
     match result {
-        // The tree is gone, or its damage is the business of whoever reads it.
+        // The tree is gone, or its damage concerns its readers.
         Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Corrupt) => Ok(Beat::More),
         result => result.map(|()| Beat::More),
     }
 }
 
-/// What to do with a leaf next.
+/// The next step for a leaf.
 enum Next {
     Compact,
     Merge,
@@ -205,13 +206,13 @@ impl Tree {
         self.trees().reclaim.push(Entry { tree, root, leaf, until, dead: false });
     }
 
-    /// The same of a leaf without a live row, or of an inner node whose children are all dead.
+    /// As `ask`, for a leaf without a live row, or an inner node whose children are all dead.
     pub(crate) fn ask_dead(&self, leaf: PageNo) {
         let (tree, root, until) = (self.id(), self.root(), Until::Ready);
         self.trees().reclaim.push(Entry { tree, root, leaf, until, dead: true });
     }
 
-    /// A scan skips this node, noted as dead since `since`.
+    /// A scan skips this node, which is noted as dead since `since`.
     pub(crate) fn note_skipped(&self, node: PageNo, since: Lsn, horizon: Lsn) {
         if since <= horizon {
             self.ask_reclaim(node, Until::Ready);
@@ -222,7 +223,7 @@ impl Tree {
     pub(crate) fn note_delete(&self, leaf: PageNo, payload: &[u8]) {
         let Ok(node) = Node::parse(payload) else { return };
         let live = node.count().saturating_sub(node.dead_count());
-        // Cells taken as equally long: bytes of live rows below half a page.
+        // Assuming cells of equal length: the live rows take less than half a page.
         if live == 0 && !node.is_marked_dead() {
             self.ask_dead(leaf);
         } else if live * node.used_bytes() <= node.count() * node.payload_bytes() / 2 {
@@ -260,7 +261,7 @@ impl Tree {
         self.mark_dead_from(level, &low)
     }
 
-    /// Asks for the children of a dead node that no snapshot needs any more.
+    /// Queues the children of a dead node that no snapshot needs any more.
     fn ask_children(&self, node: &Node<'_>) -> Result<()> {
         let horizon = self.trees().commits.horizon();
         for slot in 0..node.count() {
@@ -272,7 +273,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Reclaims a leaf, and then what it was merged with as long as that helps.
+    /// Reclaims a leaf, and then the leaves with which it was merged, as long as that helps.
     fn reclaim_leaf(&self, low: &[u8]) -> Result<()> {
         for _ in 0..BEAT_LEAVES_MAX {
             self.trees().rt.step();
@@ -335,7 +336,7 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// All that an old snapshot makes wait keeps nobody out who is ready; both are bounded.
+    /// Entries that an old snapshot makes wait never keep ready ones out; both are bounded.
     #[test]
     fn those_that_wait_leave_room_for_those_that_are_ready() {
         let mut queue = Queue::default();

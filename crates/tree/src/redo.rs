@@ -1,6 +1,5 @@
-//! Changing the bytes of a tree's pages: the one place that does it, for forward processing and
-//! for redo. Every function is deterministic in the page's bytes and the op, so that redo of the
-//! logged ops gives the same bytes.
+//! Changes of the bytes of a tree's pages, both for forward processing and for redo. Every function
+//! is deterministic in the page's bytes and the op, so redo of the logged ops gives the same bytes.
 
 use evenkeel_base::{Code, Error, PageNo, Result};
 use evenkeel_format::node::{InnerCell, LeafCell, Node, NodeMut};
@@ -35,7 +34,7 @@ pub(crate) fn misfit(why: &'static str) -> Error {
     Error::new(Code::TreeOpMismatch).with("why", why)
 }
 
-/// Puts a cell at the slot that `lower_bound` gave.
+/// Puts a cell at the slot that `lower_bound` returned.
 pub(crate) fn put_row(
     page: &mut [u8],
     slot: usize,

@@ -1,6 +1,7 @@
-//! Compaction of a leaf (B4): stamps that every snapshot sees past are dropped, deleted rows that
-//! no snapshot sees are removed. The record lists the slots; it is appended after the commit
-//! records it relies on, because a transaction's state changes only after its record's append.
+//! Leaf reorganization (B4): stamps that every snapshot sees past are dropped, and deleted rows
+//! that no snapshot sees are removed. The record lists the slots. It is appended after the commit
+//! records on which it relies, because a transaction's state changes only after its record is
+//! appended.
 
 use crate::concurrent_inserts::is_young;
 use crate::tree::{DescentGoal, Tree, change};
@@ -15,11 +16,11 @@ use evenkeel_pages::Access;
 /// Bytes that dropping a stamp gains.
 const STAMP_GAIN: usize = 12;
 
-/// Rewriting a leaf must gain this share of a page: less is not worth a record. Small, because a
-/// split costs more and leaves two leaves half full.
+/// Rewriting a leaf must gain this part of a page; less is not worth a record. The part is small,
+/// because a split costs more and leaves two leaves half full.
 const WORTH_SHARE: usize = 64;
 
-/// What compacting a leaf would do.
+/// The effect of reorganizing a leaf.
 #[derive(Default, Debug)]
 pub(crate) struct Compaction {
     items: Vec<u8>,
@@ -29,21 +30,21 @@ pub(crate) struct Compaction {
     pub(crate) removed: usize,
     /// Deleted cells that must stay for now.
     pub(crate) kept: usize,
-    /// If all cells that stay are deleted and committed: since when no snapshot sees a row.
+    /// If all remaining cells are deleted and committed: since when no snapshot sees a row.
     pub(crate) dead_since: Option<Lsn>,
-    /// Of a deleted cell that must stay it is not decided yet since when, or whether, it is.
+    /// For a remaining deleted cell it is undecided since when, or whether, it is deleted.
     pub(crate) is_open: bool,
-    /// The greatest commit of the deleted cells that must stay.
+    /// The newest commit of the deleted cells that must stay.
     pub(crate) youngest: Lsn,
 }
 
-/// Whether a cell's history is over for everyone.
+/// Whether a cell's history is over for all snapshots.
 enum Age {
     /// Every snapshot sees past it.
     Settled,
     /// Committed, but a snapshot may not see it.
     ConcurrentInserts(Lsn),
-    /// Undecided, or waiting to be reverted.
+    /// Undecided, or waiting to be rolled back.
     Open,
 }
 
@@ -56,7 +57,7 @@ fn age(commits: &dyn CommitTable, horizon: Lsn, stamp: Stamp, state: TxnState) -
     }
 }
 
-/// Plans the compaction of a leaf; rows that are young keep their stamps.
+/// Plans the reorganization of a leaf; concurrent inserts keep their stamps.
 ///
 /// # Errors
 /// `BadEncoding`.
@@ -68,7 +69,7 @@ pub(crate) fn plan(
     let horizon = commits.horizon();
     let mut plan = Compaction::default();
     let mut all_dead = Some(Lsn::ZERO);
-    // A transaction is asked for its state once, not for each of its rows.
+    // The state of a transaction is looked up once, not for each of its rows.
     let (mut txn, mut state) = (TxnId::ZERO, TxnState::Committed(Lsn::ZERO));
     for slot in 0..node.count() {
         let cell = node.leaf_cell(slot)?;
@@ -110,8 +111,8 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// True if the leaf at the right edge, where keys ascend and so do the transactions, begins with a
-/// stamp that must stay: those behind it must, too.
+/// True if the leaf at the right edge, where keys and transactions ascend, begins with a stamp that
+/// must stay: then the following stamps must stay, too.
 fn begins_young(
     commits: &dyn CommitTable,
     node: &Node<'_>,
@@ -130,8 +131,8 @@ fn begins_young(
 }
 
 impl Tree {
-    /// True if neither compaction nor another prefix may help a full leaf at the right edge that
-    /// `key` is to be appended to.
+    /// True if neither a reorganization nor another prefix can help a full leaf at the right edge
+    /// to which `key` is appended.
     pub(crate) fn is_full_edge(&self, key: &[u8]) -> Result<bool> {
         let page = self.find(DescentGoal::At(key), 0, Access::Normal)?;
         let node = Node::parse(&page)?;
@@ -144,13 +145,13 @@ impl Tree {
             && begins_young(&*self.trees().commits, &node, self.concurrent_from())?)
     }
 
-    /// Compacts the leaf of `key` if that makes room for a cell of `cell_bytes` beside its key
+    /// Reorganizes the leaf of `key` if that makes room for a cell of `cell_bytes` beside its key
     /// and is worth a record.
     pub(crate) fn compact_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
         self.compact(key, |node, plan| {
             let cell = cell_bytes + key.len() - node.prefix().len().min(key.len());
             let (need, worth) = match node.lower_bound(key) {
-                // An update often needs a stamp only. The old cell's may be part of the gain.
+                // An update often needs only a stamp. The old cell's stamp may be part of the gain.
                 (slot, true) => (cell + STAMP_GAIN - node.cell_len(slot).min(cell), 2 * STAMP_GAIN),
                 (_, false) => (cell + SLOT_BYTES, node.payload_bytes() / WORTH_SHARE),
             };
@@ -161,7 +162,7 @@ impl Tree {
 
     /// Gives a full leaf at the right edge the prefix that its keys and `key` share, if that makes
     /// room for a cell: a longer one if that gains enough, a shorter one if `key` needs it.
-    /// (Elsewhere the fences say the prefix.)
+    /// (Elsewhere the fences determine the prefix.)
     pub(crate) fn fit_prefix_for(&self, key: &[u8], cell_bytes: usize) -> Result<bool> {
         let mut reserved = self.reserve_log_within()?;
         let Some((mut mtr, slot)) = self.write_leaf(None, key)? else { return Ok(false) };
@@ -185,7 +186,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Compacts the leaf of `key` if `wanted` says so.
+    /// Reorganizes the leaf of `key` if `wanted` is true for the plan.
     pub(crate) fn compact(
         &self,
         key: &[u8],

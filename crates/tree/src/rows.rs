@@ -1,4 +1,4 @@
-//! Which cells of a leaf are rows, for estimates and draws.
+//! The cells of a leaf that are rows, for estimates and samples.
 //!
 //! A cell is a row if its newest version is one. The version of an aborted transaction does not
 //! count, whether or not the background has rolled it back yet; the version that its rollback will

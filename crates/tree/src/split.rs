@@ -14,7 +14,8 @@ use evenkeel_format::tree_op::TreeOp;
 use evenkeel_pages::Access;
 use std::borrow::Cow;
 
-/// Frames of a structure change: parent, node, its new sibling, and what allocating touches.
+/// Frames of a structure change: parent, node, its new sibling, and the pages that allocation
+/// touches.
 const SPLIT_FRAMES: usize = 4;
 
 /// Where to cut a node: slots that stay, and the low fence of the new right sibling.
@@ -24,12 +25,12 @@ pub(crate) struct Cut {
     sep: Vec<u8>,
 }
 
-/// Decides whether and where to cut a node found under its latch; `None`: no need any more.
+/// Decides whether and where to cut a node under its latch; `None`: no longer needed.
 type Plan<'p> = &'p dyn Fn(&Node<'_>) -> Option<Cut>;
 
 impl Tree {
-    /// Makes room in the leaf of `key` for a cell of `cell_bytes` beside its key: by compaction
-    /// if that gains something worth a record, else by a split.
+    /// Makes room in the leaf of `key` for a cell of `cell_bytes` beside its key: by reorganization
+    /// if that gains enough, otherwise by a split.
     pub(crate) fn make_room(&self, key: &[u8], cell_bytes: usize) -> Result<()> {
         let full = self.is_full_edge(key)?;
         if !full && (self.compact_for(key, cell_bytes)? || self.fit_prefix_for(key, cell_bytes)?) {
@@ -38,8 +39,8 @@ impl Tree {
         self.split(0, key, &|node| cut_leaf(node, key, cell_bytes))
     }
 
-    /// Makes room in the parent of the node of `level` that covers `key`; where that is the root it
-    /// may take two calls.
+    /// Makes room in the parent of the node of `level` that covers `key`; if the parent is the root
+    /// this may take two calls.
     pub(crate) fn make_room_above(&self, level: u8, key: &[u8], bytes: usize) -> Result<()> {
         self.split(level + 1, key, &|node| cut_inner(node, bytes))
     }
@@ -99,7 +100,7 @@ impl Tree {
         node.append_from(&old, cut.keep..old.count())?;
         let halves = [(child_no, 0..cut.keep), (right_no, cut.keep..old.count())];
         let young = if level == 0 { self.concurrent_leaves(&old, halves)? } else { Vec::new() };
-        // All checks are done: what follows cannot fail on a sound page.
+        // All checks are done: the rest cannot fail on an intact page.
         let mut apply = || {
             change_image(&mut mtr, right, &mut node)?;
             change(&mut mtr, left, &TreeOp::Truncate { keep: cut.keep, high: &cut.sep })?;
@@ -112,7 +113,7 @@ impl Tree {
         Ok(Split::Done)
     }
 
-    /// Moves the root's content one level down; the caller then splits what is below.
+    /// Moves the root's content one level down; the caller then splits the node below.
     fn grow_root(&self, level: u8, plan: Plan<'_>) -> Result<()> {
         let mut reserved = self.reserve_log_within()?;
         let mut mtr = self.pages().begin(SPLIT_FRAMES)?;
@@ -140,10 +141,10 @@ impl Tree {
     }
 }
 
-/// The prefix for the leaf that begins at `sep` where keys ascend: what `sep` shares with a key
-/// that lies as far behind it, and a quarter more, as `low`, the beginning of the leaf before, lies
-/// in front. So the leaf needs no other prefix when it is full. A guess: a key without it shortens
-/// it.
+/// A guess of the prefix for the leaf that begins at `sep` when keys ascend: the bytes that `sep`
+/// shares with a key that lies as far behind it, plus a quarter, as `low`, the beginning of the
+/// leaf before, lies in front. So the leaf needs no other prefix when it is full. A key without the
+/// prefix shortens it.
 fn prefix_ahead(low: &[u8], sep: &[u8]) -> usize {
     let shared = common_prefix(low, sep);
     // The difference begins in the middle of eight bytes, so that a carry shows.
@@ -166,7 +167,7 @@ fn prefix_ahead(low: &[u8], sep: &[u8]) -> usize {
 enum Split {
     Done,
     Again,
-    /// The parent is noted as dead: the new node would not be (E6).
+    /// The parent has a dead note, which would be wrong for the new node (E6).
     DeadAbove,
     /// The parent has no room for a slot and cell of this size.
     ParentFull(usize),
@@ -194,7 +195,7 @@ pub(crate) fn range_bytes(
 }
 
 /// Cuts an inner node that lacks `bytes` for a child. At the right edge all but the last child
-/// stay, so that ascending inserts fill inner nodes too.
+/// stay, so that ascending inserts fill inner nodes, too.
 fn cut_inner(node: &Node<'_>, bytes: usize) -> Option<Cut> {
     let count = node.count();
     if node.free_bytes() >= bytes || count < 2 {
@@ -206,11 +207,11 @@ fn cut_inner(node: &Node<'_>, bytes: usize) -> Option<Cut> {
         let cells = cut.keep..count;
         range_bytes(node, cells, &cut.sep, node.high()) <= node.payload_bytes()
     };
-    // With the last child alone the right half always fits; the left half always does.
+    // With only the last child the right half always fits; the left half always does.
     Some(Some(cut(middle)).filter(right_fits).unwrap_or_else(|| cut(count - 1)))
 }
 
-/// The cells of a leaf as they would be with the new cell among them.
+/// The cells of a leaf with the new cell among them.
 struct Incoming<'a> {
     node: &'a Node<'a>,
     key: &'a [u8],
@@ -250,15 +251,15 @@ impl Incoming<'_> {
         let left_bytes = node_bytes(low, Some(sep), b, left);
         let right_bytes = node_bytes(sep, high, self.count() - b, total - left) + fence;
         let fits = left_bytes <= page && right_bytes <= page;
-        // The new cell itself is not there yet: count the old slots on the left.
+        // The new cell does not exist yet: count the old slots on the left.
         let keep = if !self.found && b > self.at { b - 1 } else { b };
         fits.then(|| Cut { keep, sep: sep.to_vec() })
     }
 }
 
 /// Cuts a leaf so that `key` with a cell of `cell_bytes` beside it fits: behind the last row for
-/// ascending inserts, behind the new one for such in the midst of a leaf, else near the middle of
-/// the bytes. `None`: it fits already.
+/// ascending inserts, behind the new one for ascending inserts within a leaf, else near the middle
+/// of the bytes. `None`: it fits already.
 fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
     let (at, found) = node.lower_bound(key);
     let bytes = SLOT_BYTES + cell_bytes + key.len();
@@ -271,15 +272,15 @@ fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
     }
     let appends = !found && at == node.count();
     if appends && n > 1 {
-        // Ascending keys: the full leaf stays as it is.
+        // Ascending keys: the full leaf stays unchanged.
         let left = (0..n - 1).map(|i| new.bytes(i)).sum::<usize>();
         if let Some(cut) = new.cut(n - 1, left, left + new.bytes(n - 1)) {
             return Some(cut);
         }
     }
     if !found && follows_youngest(node, at) {
-        // Who appends here goes on: what lies behind him goes to the right, and his leaves are full
-        // as at the right edge. Near the middle each would stay half full.
+        // The writer that appends here will continue: rows behind its position move to the right,
+        // and its leaves are full as at the right edge. Near the middle each would stay half full.
         for b in [at + 1, at] {
             let left = (0..b).map(|i| new.bytes(i)).sum::<usize>();
             let rest = (b..n).map(|i| new.bytes(i)).sum::<usize>();
@@ -302,8 +303,8 @@ fn cut_leaf(node: &Node<'_>, key: &[u8], cell_bytes: usize) -> Option<Cut> {
     best.or_else(|| cut_without(node))
 }
 
-/// The row before slot `at`, which is not behind the last one, was inserted last of all that are
-/// known to have come of late: the next one, too, was likely to come there.
+/// True if the row before slot `at`, which is not the last one, is the newest among the recent rows
+/// of the leaf: the next row is likely to come there, too.
 fn follows_youngest(node: &Node<'_>, at: usize) -> bool {
     let stamp = |slot| node.leaf_cell(slot).map(|cell| (cell.flags & FIRST, cell.stamp)).ok();
     let Some((FIRST, youngest)) = at.checked_sub(1).and_then(stamp) else { return false };
@@ -311,7 +312,7 @@ fn follows_youngest(node: &Node<'_>, at: usize) -> bool {
         && (0..node.count()).all(|slot| stamp(slot).is_some_and(|(_, stamp)| stamp <= youngest))
 }
 
-/// A cut that only halves what is there: the next attempt has more room.
+/// A cut that only halves the present content: the next attempt has more room.
 fn cut_without(node: &Node<'_>) -> Option<Cut> {
     let keep = node.count() / 2;
     if keep == 0 {

@@ -15,12 +15,12 @@ use evenkeel_pages::{Access, Mtr, PageRead, Pages};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Searches that start again this often without success met damage, not other writers.
+/// A search that restarts this often without success has met damage, not other writers.
 const RESTARTS_MAX: usize = 1_000;
-/// The same for pages that cannot be read: a page may be freed between its parent and itself.
+/// The same for pages that cannot be read: a page may be freed after its parent was read.
 const READ_RETRIES_MAX: usize = 8;
 
-/// What all trees of one database share.
+/// State shared by all trees of one database.
 pub struct Trees {
     pub(crate) rt: Arc<Runtime>,
     pub(crate) pages: Arc<Pages>,
@@ -44,7 +44,7 @@ impl Trees {
         Arc::new(Trees { rt, pages, log, commits, reclaim, young, logged_value_bytes })
     }
 
-    /// Changes how much of a long value goes through the log: for tests.
+    /// Changes the part of a long value that goes through the log, for tests.
     pub fn set_logged_value_bytes(&self, bytes: u64) {
         self.logged_value_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Trees {
     }
 
     /// Notified when there is something to reclaim. Beats are also due when the purge horizon has
-    /// risen; the caller looks once a second while the queue is not empty.
+    /// risen; the caller checks once a second while the queue is not empty.
     pub fn reclaim_event(&self) -> Arc<Event> {
         self.reclaim.event()
     }
@@ -101,12 +101,12 @@ impl Trees {
     }
 }
 
-/// Where a search goes.
+/// The goal of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DescentGoal<'k> {
     /// The node that covers the key.
     At(&'k [u8]),
-    /// The node that covers the greatest key below.
+    /// The node that covers the greatest key below this one.
     Before(&'k [u8]),
     /// The node at the right edge.
     Last,
@@ -130,7 +130,7 @@ impl DescentGoal<'_> {
     }
 }
 
-/// The right edge as it was last seen: the leaf without a high fence and its low fence.
+/// The right edge as it was last seen: the leaf without a high fence, and its low fence.
 #[derive(Default)]
 pub(crate) struct Edge {
     pub(crate) page: Option<PageNo>,
@@ -167,7 +167,7 @@ impl Tree {
         node::key_bytes_max(self.pages().page_size())
     }
 
-    /// Rows longer than this should give values to `OverflowWriter`.
+    /// Rows longer than this should move values to `OverflowWriter`.
     pub fn row_bytes_whole(&self) -> usize {
         node::row_bytes_whole(self.pages().page_size())
     }
@@ -177,7 +177,7 @@ impl Tree {
         node::row_bytes_max(self.pages().page_size(), key_len)
     }
 
-    /// Frees all pages of the tree in O(extents) (E2). Nobody may use the tree afterwards.
+    /// Frees all pages of the tree in O(extents) (E2). The tree must not be used afterwards.
     ///
     /// # Errors
     /// Of log and pages.
@@ -199,19 +199,21 @@ impl Tree {
         self.reserve_log_and(0)
     }
 
-    /// The same for one that makes room for an operation, which holds log space itself.
+    /// As `reserve_log`, for a change that makes room for an operation, which holds log space
+    /// itself.
     pub(crate) fn reserve_log_within(&self) -> Result<Reserved> {
         let page = self.pages().page_size();
         self.trees().log.reserve(4 * page + 1024, Share::Within)
     }
 
-    /// As `reserve_log`, and so many bytes more.
+    /// As `reserve_log`, with this many bytes more.
     pub(crate) fn reserve_log_and(&self, bytes: usize) -> Result<Reserved> {
         let page = self.pages().page_size();
         self.trees().log.reserve(4 * page + 1024 + bytes, Share::User)
     }
 
-    /// Calls `f` with the row of `key` under the leaf's latch; the leaf's page, for `write_near`.
+    /// Calls `f` with the row of `key` under the leaf's latch; returns the leaf's page, for
+    /// `write_near`.
     ///
     /// # Errors
     /// Of pages: I/O, `Corrupt`.
@@ -236,7 +238,7 @@ impl Tree {
         tree == self.id() && node.level() == level && goal.is_in(node)
     }
 
-    /// Latches the node of `level` that the goal asks for; the tree is that high.
+    /// Latches the node of `level` at the goal; the tree has that level.
     pub(crate) fn find(
         &self,
         goal: DescentGoal<'_>,
@@ -246,7 +248,7 @@ impl Tree {
         self.find_if_high(goal, level, access)?.ok_or_else(|| self.no_path(level))
     }
 
-    /// The same; `None` if the tree is not that high (any more).
+    /// As `find`; `None` if the tree does not have that level (any more).
     pub(crate) fn find_if_high(
         &self,
         goal: DescentGoal<'_>,
@@ -256,8 +258,8 @@ impl Tree {
         self.find_seeing(goal, level, access, |_, _| true)
     }
 
-    /// The same; `see` is shown each node on the way, from the root down, and from the root again
-    /// where the search starts again. Where it says false the search ends without a node.
+    /// As `find_if_high`; calls `see` with each node on the way, from the root down, and again from
+    /// the root if the search restarts. If `see` returns false the search ends without a node.
     pub(crate) fn find_seeing(
         &self,
         goal: DescentGoal<'_>,
@@ -349,14 +351,14 @@ impl Tree {
     }
 }
 
-/// How a search from the root ended.
+/// The result of a search from the root.
 enum Search<'t> {
     Found(PageRead<'t>),
-    /// The tree is not that high.
+    /// The tree does not have that level.
     TooLow,
-    /// Who was shown the nodes has seen enough.
+    /// `see` has ended the search.
     Ended,
-    /// Another page by now: search again.
+    /// The page has changed: search again.
     Again,
 }
 
@@ -372,7 +374,7 @@ pub(crate) fn change(mtr: &mut Mtr<'_>, slot: usize, op: &TreeOp<'_>) -> Result<
     Ok(())
 }
 
-/// Gives a latched page the content of a node and logs it.
+/// Replaces the content of a latched page by that of a node and logs it.
 pub(crate) fn change_image(mtr: &mut Mtr<'_>, slot: usize, node: &mut NodeMut<'_>) -> Result<()> {
     let (slots, cells) = node.image();
     let image = [slots, cells].concat();

@@ -1,4 +1,5 @@
-//! Changing one row: decide, make room, prepare, log, all under one leaf latch but for making room.
+//! Changing one row: decide, make room, prepare, log; everything but making room under one leaf
+//! latch.
 
 use crate::redo::put_row;
 use crate::tree::Tree;
@@ -26,23 +27,23 @@ impl<'a> From<LeafCell<'a>> for LeafRow<'a> {
     }
 }
 
-/// What a row change does to its cell.
+/// The effect of a row change on its cell.
 #[derive(Clone, Copy, Debug)]
 pub enum LeafDecision<'a> {
-    /// Nothing.
+    /// The change stops.
     Stop,
-    /// The cell becomes this.
+    /// The cell is replaced by this.
     Put {
         /// ROW or REVERT.
         kind: RecordKind,
         /// `record::cell_flags`; the stamp is kept only with `STAMPED`.
         flags: u8,
-        /// Who made this version.
+        /// The operation that made this version.
         stamp: Stamp,
         /// The row's bytes.
         row: &'a [u8],
     },
-    /// The cell goes; it must exist.
+    /// The cell is removed; it must exist.
     Remove {
         /// ROW or REVERT.
         kind: RecordKind,
@@ -51,15 +52,15 @@ pub enum LeafDecision<'a> {
 
 /// A row change, called back under the exclusive latch of its leaf.
 pub trait LeafOp {
-    /// Looks at the present cell and says what to do. Changes nothing outside: it may be called
+    /// Reads the present cell and decides what to do. Changes nothing outside: it may be called
     /// again, after room was made or the leaf changed.
     ///
     /// # Errors
-    /// End the write with nothing changed.
+    /// The write ends with nothing changed.
     fn decide<'a>(&'a mut self, current: Option<LeafRow<'_>>) -> Result<LeafDecision<'a>>;
 
     /// Called exactly once, when the change is certain: pushes undo, pins the generation. Returns
-    /// the logical half of the record. Must neither wait nor fail.
+    /// the logical part of the record. Must neither wait nor fail.
     fn prepare(&mut self, current: Option<LeafRow<'_>>) -> &[u8];
 
     /// Called after the record was appended, the latch still held. Must neither wait nor fail.
@@ -71,16 +72,16 @@ thread_local! {
     pub(crate) static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// How one attempt ended.
+/// The result of one attempt.
 enum Attempt {
     Done(bool),
     /// The cell needs this many bytes beside its key.
     NoRoom(usize),
-    /// The parent says that the leaf is dead: it must not say so when a row arrives (E6).
+    /// The leaf has a dead note, which must be removed before a row arrives (E6).
     Marked,
 }
 
-/// The change as decided, with the physical half of its record in the scratch.
+/// The decided change, with the physical part of its record in the scratch.
 struct Change {
     kind: RecordKind,
     flags: u8,
@@ -99,9 +100,9 @@ impl Change {
 }
 
 impl Tree {
-    /// Changes the row of `key` as `op` decides. `reserved` pays for the op's own record: its
-    /// key, row, logical half and 40 bytes; structure changes reserve for themselves. No latch
-    /// may be held by the caller. Returns false if `op` decided to stop.
+    /// Changes the row of `key` as `op` decides. `reserved` pays for the op's own record: its key,
+    /// row, logical part and 40 bytes; structure changes reserve by themselves. The caller holds no
+    /// latch. Returns false if `op` decided to stop.
     ///
     /// # Errors
     /// `KeyTooLong`, `RowTooLong`, those of `op.decide`, of log and pages; nothing has changed.
@@ -109,8 +110,8 @@ impl Tree {
         self.write_near(None, key, reserved, op)
     }
 
-    /// The same where the leaf may be known, as `get` told it: if it is that still, nobody goes
-    /// there from the root.
+    /// As `write`, with the leaf as `get` returned it, if known: if it is still the right one, no
+    /// descent from the root is needed.
     ///
     /// # Errors
     /// As `write`.
@@ -151,15 +152,15 @@ impl Tree {
         }
     }
 
-    /// Latches the leaf of a key in a mini-transaction of its own, by the hint if there is one.
-    /// None: it was not that leaf any more.
+    /// Latches the leaf of a key in a separate mini-transaction, by the hint if there is one. None:
+    /// the hinted page was no longer that leaf.
     pub(crate) fn write_leaf(
         &self,
         hint: Option<PageNo>,
         key: &[u8],
     ) -> Result<Option<(Mtr<'_>, usize)>> {
-        // The way there takes frames too: whoever held the leaf's already would, with as many
-        // others as there are frames, wait for one for ever.
+        // Descend first: the descent takes frames, and holding the leaf's frame while waiting for
+        // another can deadlock once as many threads do so as there are frames.
         let page = match hint {
             Some(page) => page,
             None => self.leaf_no(key)?,
@@ -167,11 +168,11 @@ impl Tree {
         let mut mtr = self.pages().begin(1)?;
         match self.write_node(&mut mtr, page, 0, key) {
             Ok(slot) => Ok(slot.map(|slot| (mtr, slot))),
-            // A hint may lead to a page that was freed.
+            // The hint may name a page that was freed.
             Err(_) if hint.is_some() => Ok(None),
             Err(error) => {
                 drop(mtr);
-                // And so may the way, while this waited for a frame.
+                // And so may the descent, while this waited for a frame.
                 if self.leaf_no(key)? == page { Err(error) } else { Ok(None) }
             }
         }
@@ -222,7 +223,7 @@ impl Tree {
         Ok(Attempt::Done(true))
     }
 
-    /// Asks `op` and encodes the physical half of its record into `body`.
+    /// Calls `op` and encodes the physical part of its record into `body`.
     fn decide(
         &self,
         op: &mut dyn LeafOp,
@@ -275,8 +276,8 @@ impl Tree {
     }
 }
 
-/// Bytes that stay free in a leaf at the right edge for the high fence it gets when the next leaf
-/// begins behind it, so that a full leaf can be left full.
+/// Bytes that stay free in a leaf at the right edge for the high fence that it gets when the next
+/// leaf begins, so that a full leaf can be left full.
 pub(crate) fn fence_reserve(node: &Node<'_>, key: &[u8]) -> usize {
     match (node.high(), node.count().checked_sub(1)) {
         (None, Some(last)) => (node.prefix().len() + node.suffix(last).len()).max(key.len()) + 1,
@@ -285,7 +286,7 @@ pub(crate) fn fence_reserve(node: &Node<'_>, key: &[u8]) -> usize {
     }
 }
 
-/// True if the cell fits at the place that `lower_bound` gave.
+/// True if the cell fits at the slot that `lower_bound` returned.
 pub(crate) fn fits(
     node: &Node<'_>,
     at: usize,

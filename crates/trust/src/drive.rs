@@ -1,8 +1,8 @@
-//! Runs a fuzz target over a corpus and seeded mutations, one after the other: no panic in any
-//! thread, each input within a second of the processor's time and within 64 MiB beyond what the
-//! corpus took. Meant for a process of its own, which did not make the corpus and whose memory is
-//! looked at: address space, so that what is asked for and never touched counts. With
-//! `MALLOC_ARENA_MAX=1` the allocator itself reserves none of it for threads.
+//! Runs a fuzz target over a corpus and seeded mutations, one after the other. No thread may panic,
+//! and each input may take at most one second of processor time and 64 MiB more than the corpus
+//! took. Run it in a process that has not generated the corpus, since it measures the memory of the
+//! process. It measures address space, so memory that is requested and never touched counts. With
+//! `MALLOC_ARENA_MAX=1` the allocator reserves no address space for threads.
 
 use crate::fuzz::Target;
 use crate::mutate::mutate;
@@ -13,21 +13,21 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Memory that an input may take.
+/// Memory that one input may take.
 pub const MEMORY_KIB: u64 = 64 << 10;
 
-/// What a run has seen.
+/// The measurements of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// Milliseconds that the slowest mutation took.
     pub slowest_ms: u64,
-    /// Address space when the corpus was through.
+    /// Address space after the corpus.
     pub before_kib: u64,
-    /// Address space that mutations took beyond what the corpus did.
+    /// Address space that the mutations took in addition.
     pub memory_kib: u64,
 }
 
-/// What this thread has had of the processor; all time where the system does not say.
+/// Processor time of this thread; elapsed time if the system does not report it.
 fn processor_time() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let said = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -35,17 +35,17 @@ fn processor_time() -> Duration {
     ns.map_or_else(|| START.get_or_init(Instant::now).elapsed(), Duration::from_nanos)
 }
 
-/// The most address space this process has had, KiB.
+/// Peak address space of this process, KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find(|l| l.starts_with("VmPeak:")).expect("a line");
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Runs a target over all of the corpus and a mutation for each seed.
+/// Runs a target over the whole corpus and one mutation for each seed.
 ///
 /// # Panics
-/// If an input panics, takes too long or too much.
+/// If an input panics, or takes too much time or memory.
 pub fn run((name, body): &Target, corpus: &[Vec<u8>], seeds: Range<u64>) -> Seen {
     assert!(!corpus.is_empty(), "{name}: nothing to begin with");
     corpus.iter().for_each(|input| body(input));
@@ -60,7 +60,7 @@ pub fn run((name, body): &Target, corpus: &[Vec<u8>], seeds: Range<u64>) -> Seen
     seen
 }
 
-/// The processor's time that a mutation took.
+/// Processor time that a mutation took.
 fn one(name: &str, body: fn(&[u8]), corpus: &[Vec<u8>], seed: u64) -> Duration {
     let mut rng = Rng::new(seed);
     let pick = |rng: &mut Rng| &corpus[rng.below(corpus.len() as u64) as usize];
@@ -71,12 +71,13 @@ fn one(name: &str, body: fn(&[u8]), corpus: &[Vec<u8>], seed: u64) -> Duration {
     assert!(done.is_ok() && panics::count() == panics, "{name}: seed {seed} panics");
     let took = processor_time().saturating_sub(before.1);
     assert!(took < Duration::from_secs(1), "{name}: seed {seed} takes {took:?}");
-    // It may stand still for others of the machine, but not for ever.
+    // Other processes of the machine may delay the thread, but not without limit.
     assert!(before.0.elapsed() < Duration::from_secs(100), "{name}: seed {seed} hangs");
     took
 }
 
-/// Asks for more than it may, at its eleventh input, and does not touch it: shows that it is seen.
+/// Requests more memory than an input may take, at its eleventh input, and does not touch it. It
+/// checks that the limit is measured.
 pub fn greedy(_: &[u8]) {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     if CALLS.fetch_add(1, Ordering::Relaxed) == 10 {

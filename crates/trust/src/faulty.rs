@@ -1,12 +1,13 @@
-//! Memory files that can be made to fail, with real threads and time: for errors that a healthy
-//! machine does not give. Also what a test does to files behind the engine's back.
+//! Files in memory whose calls can be made to fail, with real threads and real time, for errors
+//! that an intact machine does not return. Also functions with which tests change files without the
+//! engine.
 
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_io::{Env, File, MemEnv, OpenMode, Task};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// What may fail, on paths with a prefix.
+/// The calls that may fail, on paths with a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Opens and creations.
@@ -19,23 +20,23 @@ pub enum Op {
     Sync,
 }
 
-/// Switches of an environment; all off at first.
+/// The faults of an environment; all are off at first.
 #[derive(Default)]
 pub struct Faults {
     /// Calls on paths with this prefix fail with this code.
     failing: Mutex<Option<(Op, String, Code)>>,
-    /// Nothing changes any more, as if the process had been killed.
+    /// All changes are dropped, as if the process had been killed.
     pub frozen: AtomicBool,
     /// New threads are refused.
     pub no_threads: AtomicBool,
-    /// Bytes that files may take; 0: no limit.
+    /// Limit of the bytes that files take; 0: no limit.
     pub capacity: AtomicU64,
-    /// Calls that failed for want of space.
+    /// Number of calls that failed because of this limit.
     pub full: AtomicU64,
 }
 
 impl Faults {
-    /// Makes calls on paths with this prefix fail; `None` ends it.
+    /// Makes calls on paths with this prefix fail; `None` ends the fault.
     pub fn fail(&self, fault: Option<(Op, &str, Code)>) {
         let fault = fault.map(|(op, path, code)| (op, path.to_string(), code));
         *self.failing.lock().expect("not poisoned") = fault;
@@ -61,7 +62,7 @@ impl Faults {
     }
 }
 
-/// Memory files with faults.
+/// An environment with files in memory and faults.
 #[derive(Clone)]
 pub struct FaultyEnv {
     inner: Arc<MemEnv>,
@@ -87,7 +88,7 @@ impl FaultyEnv {
     }
 }
 
-/// Every file of the database: directory part and name joined.
+/// The paths of all files of the database.
 pub fn paths(env: &dyn Env) -> Vec<String> {
     let mut all = Vec::new();
     for dir in ["", "pages", "runs", "undo", "wal"] {
@@ -109,11 +110,11 @@ pub fn content(env: &dyn Env, path: &str) -> Vec<u8> {
     bytes
 }
 
-/// Puts bytes in a file's place. Panics if it cannot be written.
+/// Replaces the content of a file. Panics if it cannot be written.
 pub fn replace(env: &dyn Env, path: &str, bytes: &[u8]) {
     let file = env.open(path, OpenMode::READ_WRITE).expect("the file opens");
     file.set_len(bytes.len() as u64).expect("its length is set");
-    // Holes stay holes: a page file is sparse.
+    // Zero blocks are skipped, so that a sparse file stays sparse.
     for (i, block) in bytes.chunks(4096).enumerate() {
         file.write_at(block, i as u64 * 4096).expect("it is written");
     }
@@ -135,13 +136,13 @@ struct FaultyFile {
 }
 
 impl FaultyFile {
-    /// Refuses what would grow the files beyond the capacity.
+    /// Refuses writes that would grow the files beyond the capacity.
     fn space(&self, offset: u64, len: u64) -> Result<()> {
         let capacity = self.env.faults.capacity.load(SeqCst);
         if capacity == 0 {
             return Ok(());
         }
-        // Overwriting takes no space; what lies beyond the present length does.
+        // Overwriting takes no space, writes beyond the present length do.
         let grows = (offset + len).saturating_sub(self.inner.len()?);
         if grows > 0 && self.env.used_bytes() + grows > capacity {
             self.env.faults.full.fetch_add(1, SeqCst);

@@ -1,6 +1,7 @@
-//! The fuzz targets as plain functions: each takes bytes that an attacker may have written and must
-//! come back without a panic, in bounded memory and time. Checksums keep out accidents, not
-//! attackers, so where a checksum guards a decoder the target also runs with it made right.
+//! The fuzz targets as plain functions. Each takes bytes that an attacker may have written, and
+//! must return without a panic, in bounded memory and time. Checksums detect accidental damage but
+//! not attacks, so a target whose decoder is guarded by a checksum also runs with that checksum
+//! corrected.
 
 use crate::faulty;
 use crate::stores::small_options;
@@ -23,10 +24,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A target: its name and its body.
+/// A target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// The targets that work on a database each time, so that a run costs a thousand times as much.
+/// The targets that use a database each time; one run of them costs a thousand times as much.
 pub const DATABASES: &[Target] = &[("open", crate::hostile::open), ("operations", programs)];
 
 /// The other targets.
@@ -44,7 +45,8 @@ pub const DECODERS: &[Target] = &[
     ("hot_pages", hot_pages),
 ];
 
-/// The database of inputs that are not of a whole directory; a runtime's before it is told.
+/// The database id of inputs that are not a whole directory; also that of a runtime which has not
+/// been told its id.
 const DB: DatabaseId = DatabaseId::ZERO;
 
 fn fix_crc(bytes: &mut [u8], at: usize, from: usize) {
@@ -94,7 +96,7 @@ pub fn catalog_row(data: &[u8]) {
     }
 }
 
-/// A page: image, tree node, space map.
+/// A page: its image, tree node and space map.
 pub fn page_image(data: &[u8]) {
     let _ = page::RawPage(data).verify(PageNo(0), DB);
     let mut fixed = data.to_vec();
@@ -113,7 +115,7 @@ pub fn page_image(data: &[u8]) {
     let _ = overflow::OverflowRef::decode(data);
 }
 
-/// Everything a reader does with a node, whether or not its check holds.
+/// Does everything that a reader does with a node, whether or not the check of the node succeeds.
 fn node_payload(payload: &[u8]) {
     let Ok(node) = node::Node::parse(payload) else { return };
     let _ = node.check();
@@ -136,7 +138,8 @@ fn node_payload(payload: &[u8]) {
     }
 }
 
-/// A record body, as each kind; page ops are applied to an empty leaf and to what came before.
+/// A record body, decoded as each kind; page operations are applied to an empty leaf and to the
+/// results of earlier ones.
 pub fn wal_record(data: &[u8]) {
     if let Ok(change) = LeafChange::decode(data) {
         let _ = RowLogical::head(change.logical);
@@ -171,7 +174,7 @@ pub fn wal_record(data: &[u8]) {
     let _ = superblock::decode_part(data);
 }
 
-/// The payload of a leaf without rows: what its format op makes of zeros.
+/// The payload of a leaf without rows, as its format operation makes it from zeros.
 fn empty_leaf() -> Vec<u8> {
     vec![0; 4096 - page::HEADER_BYTES]
 }
@@ -185,7 +188,7 @@ impl Replay for Ignore {
     }
 }
 
-/// A segment file as the whole log, its checksums made right.
+/// A segment file as the whole log, with corrected checksums.
 pub fn wal_segment(data: &[u8]) {
     let mut fixed = data.to_vec();
     if fixed.len() >= wal::SEGMENT_HEADER {
@@ -227,7 +230,7 @@ pub fn run_block(data: &[u8]) {
     }
 }
 
-/// Footer, trailer, fences, filter, manifest.
+/// The footer, trailer, fences, filter and manifest of a run.
 pub fn run_footer(data: &[u8]) {
     let slices = run::decode_footer(data);
     let packed = run::PackedFooter::parse(data.into());
@@ -269,7 +272,7 @@ pub fn layout() -> RowLayout {
     RowLayout::new(1, columns.collect())
 }
 
-/// Every shape of type.
+/// Every combination of type and attributes.
 pub const TYPES: [ColumnType; 12] = [
     ColumnType::Bool,
     ColumnType::Int8,
@@ -308,7 +311,7 @@ pub fn key(data: &[u8]) {
             }
             let part = KeyPart::whole(ty, nullable, desc);
             if let Ok((value, rest)) = part.decode(data) {
-                // What decodes encodes to a key that decodes to the same value.
+                // A decoded value must encode to a key that decodes to the same value.
                 let mut again = Vec::new();
                 if part.encode(value.as_ref(), &mut again).is_ok() {
                     let (same, _) = part.decode(&again).unwrap_or((types::Value::Null, &[]));
@@ -322,7 +325,7 @@ pub fn key(data: &[u8]) {
     }
 }
 
-/// The frame that an undo segment is taken for.
+/// The frame that the undo segment belongs to.
 const FRAME: undo::FrameId = undo::FrameId {
     database: DB,
     segment: 1,
@@ -332,12 +335,12 @@ const FRAME: undo::FrameId = undo::FrameId {
     last: UndoNo(9),
 };
 
-/// An undo segment: header, frame, records.
+/// An undo segment: its header, frame and records.
 pub fn undo_segment(data: &[u8]) {
     let _ = undo::check_segment_header(data, 1, DB);
     let _ = undo::check_frame(data, &FRAME);
     let _ = data.first_chunk().map(undo::frame_claims);
-    // As an attacker would write it: this frame, of whatever follows the header.
+    // As an attacker would write it: the bytes behind the header are taken as this frame.
     if let Some((_, payload)) = data.split_first_chunk::<{ undo::FRAME_HEADER_LEN }>() {
         let fixed = [&undo::frame_header(&FRAME, payload)[..], payload].concat();
         if let Ok(payload) = undo::check_frame(&fixed, &FRAME) {
@@ -353,18 +356,18 @@ pub fn undo_segment(data: &[u8]) {
     }
 }
 
-/// Opens a directory of any bytes, and reads everything if it opens.
+/// Opens a directory of arbitrary bytes, and reads everything if the open succeeds.
 ///
 /// # Errors
-/// The first error: all that may come of it, beside nothing at all.
+/// The first error. Any other failure, such as a panic, is a bug.
 pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
     open_as(env, true)
 }
 
-/// The same, read-only or not: then it is recovered for good, and closed at the end.
+/// The same, read-only or not. If not, the directory is recovered and closed at the end.
 ///
 /// # Errors
-/// As `open`.
+/// As those of `open`.
 pub fn open_as(env: Arc<dyn Env>, read_only: bool) -> Result<Vec<(i64, i64)>> {
     let options = Options { read_only, ..small_options(env) };
     let db = Database::open_with("dir", options)?;
@@ -394,15 +397,17 @@ pub fn open_as(env: Arc<dyn Env>, read_only: bool) -> Result<Vec<(i64, i64)>> {
     }
     wide::read(&db, &mut txn)?;
     drop(txn);
-    // Of what is damaged it may fail: nothing was read wrong.
+    // The close of damaged files may fail: no wrong rows were read.
     let _ = db.close();
     Ok(rows)
 }
 
-/// Programs that run on one database: what earlier ones deleted makes their scans longer.
+/// Number of programs that run on one database: the deletes of earlier ones make later scans
+/// longer.
 const PROGRAMS: u32 = 64;
 
-/// `operations` on a database in memory that stays open for a while; each thread has its own.
+/// Runs `operations` on a database in memory that stays open for several inputs; each thread has
+/// its own.
 fn programs(data: &[u8]) {
     thread_local! {
         static OPEN: RefCell<Option<(Database, u32)>> = const { RefCell::new(None) };
@@ -417,7 +422,7 @@ fn programs(data: &[u8]) {
     OPEN.set(Some((db, left - 1)));
 }
 
-/// Programs to begin with, of 10 to 60 steps; each has favourites among the operations.
+/// Initial programs of 10 to 60 steps; each prefers some of the operations.
 fn some_programs() -> Vec<Vec<u8>> {
     let one = |seed| {
         let mut rng = Rng::new(seed);
@@ -435,7 +440,7 @@ fn some_programs() -> Vec<Vec<u8>> {
     (0..32).map(one).collect()
 }
 
-/// What an earlier program left goes first.
+/// Deletes the rows that an earlier program left.
 fn delete_all(db: &Database) {
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in by_index(&mut txn).into_keys() {
@@ -444,7 +449,7 @@ fn delete_all(db: &Database) {
     txn.commit().expect("commits");
 }
 
-/// The rows by their index alone: id to value.
+/// The rows as their index returns them: id to value.
 fn by_index(txn: &mut evenkeel::Txn) -> BTreeMap<i64, i64> {
     let mut found = BTreeMap::new();
     let mut row = Row::new();
@@ -459,7 +464,8 @@ fn by_index(txn: &mut evenkeel::Txn) -> BTreeMap<i64, i64> {
     found
 }
 
-/// Bytes as a program of row operations, transactions and savepoints against a map.
+/// Takes bytes as a program of row operations, transactions and savepoints, and compares the
+/// results with a map.
 pub fn operations(db: &Database, data: &[u8]) {
     let mut model: BTreeMap<i64, i64> = BTreeMap::new();
     delete_all(db);
@@ -519,7 +525,7 @@ pub fn operations(db: &Database, data: &[u8]) {
     assert_eq!(found, own, "the index is not what the operations made");
 }
 
-/// The table of stores and of `operations`.
+/// The table of the stores and of `operations`.
 pub fn small_table() -> evenkeel::TableSpec {
     let column = evenkeel::ColumnSpec::new;
     evenkeel::TableSpec::new()
@@ -541,7 +547,7 @@ impl Replay for Bodies {
     }
 }
 
-/// Inputs to begin with, by target: parts of a real store.
+/// Initial inputs of a target: parts of a real store.
 pub fn corpus(target: &str) -> Vec<Vec<u8>> {
     let env = crate::stores::store(0, false).files;
     let read = |path: &str| faulty::content(&*env, path);
@@ -642,7 +648,7 @@ fn run_parts() -> Vec<Vec<u8>> {
     vec![footer, fences.finish(), filter.finish(), run::encode_manifest(&edits)]
 }
 
-/// A body of each kind of catalog row, plain and with everything it may have.
+/// A body of each kind of catalog row, with no optional parts and with all of them.
 fn catalog_parts() -> Vec<Vec<u8>> {
     use evenkeel_format::Value;
     let collation = Some(catalog::PartCollation { id: 8, checksum: 77 });
@@ -681,7 +687,7 @@ fn catalog_parts() -> Vec<Vec<u8>> {
             dropped_in: 0,
         };
         let mut body = Vec::new();
-        // A default of another type is none.
+        // A default of another type does not encode.
         if entry.encode(&mut body).is_ok() {
             bodies.push(body);
         }
@@ -756,7 +762,8 @@ fn parts() -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Mutations of what never decodes stay at its first byte.
+    /// Checks that the initial inputs decode: mutations of an input that does not decode reach only
+    /// the first bytes of the decoder.
     #[test]
     fn the_decoders_take_what_their_corpus_begins_with() {
         let bodies = catalog_parts();

@@ -1,6 +1,6 @@
-//! The fuzz target `open`: a directory whose files an attacker wrote. Bytes say how: either as
-//! edits of a valid store, or as whole files. Checksums are made right behind each edit, so that
-//! what the decoders and recovery themselves check is what is met.
+//! The fuzz target `open`: a directory whose files an attacker wrote. The input describes the
+//! files, either as edits of a valid store or as whole files. Checksums are corrected after each
+//! edit, so that the edits reach the checks of the decoders and of recovery.
 //!
 //! ```text
 //! input   how u8 (even: edits of a store, odd: files), then edits or files up to the end
@@ -16,7 +16,7 @@ use evenkeel_io::MemEnv;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// Names that whole files may take.
+/// Names of whole files.
 const NAMES: [&str; 8] = [
     "evenkeel.super",
     "wal/00000001.wal",
@@ -28,7 +28,7 @@ const NAMES: [&str; 8] = [
     "pages/000001.pg",
 ];
 
-/// Bytes that are written and checked together.
+/// Size of the units of a file that are written and checked as a whole.
 fn unit_of(path: &str) -> usize {
     if path.starts_with("wal/") { wal::BLOCK } else { 4096 }
 }
@@ -37,11 +37,11 @@ struct Template {
     database: DatabaseId,
     env: Arc<MemEnv>,
     files: Vec<(String, Vec<u8>)>,
-    /// By file: offsets of the units that are not all zero.
+    /// By file, the offsets of the units that are not all zero.
     units: Vec<Vec<usize>>,
 }
 
-/// The store that is edited, as a kill left it: with log to replay.
+/// The store that is edited, as a kill left it, so recovery has log to replay.
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
     let env = stores::store(0, false).files;
     let paths = faulty::paths(&*env).into_iter().filter(|path| path != "evenkeel.lock");
@@ -56,7 +56,7 @@ static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
     Template { database, env, units: files.iter().map(units).collect(), files }
 });
 
-/// Takes numbers from the front of the input.
+/// Reads numbers from the front of the input.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -71,8 +71,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Opens the directory that the input describes, read-only or to be recovered for good, and reads
-/// all of it.
+/// Opens the directory that the input describes, read-only or with recovery on disk, and reads all
+/// of it.
 pub fn open(data: &[u8]) {
     let mut input = Input(data);
     let how = input.number(1) % 8;
@@ -83,11 +83,11 @@ pub fn open(data: &[u8]) {
     for (path, bytes) in &files {
         faulty::replace(&env, path, bytes);
     }
-    // Whatever it says: it says it, in bounded time and memory.
+    // Any result is correct if it takes bounded time and memory.
     let _ = fuzz::open_as(Arc::new(env), how < 4);
 }
 
-/// The files that edits have changed.
+/// The files that the edits have changed.
 fn edited(input: &mut Input<'_>) -> BTreeMap<String, Vec<u8>> {
     let template = &*TEMPLATE;
     let mut files = BTreeMap::<String, Vec<u8>>::new();
@@ -129,7 +129,7 @@ fn written(input: &mut Input<'_>) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Makes the checksums right of what lies in `changed`.
+/// Corrects the checksums of the units in `changed`.
 fn seal(path: &str, bytes: &mut [u8], changed: std::ops::Range<usize>, database: DatabaseId) {
     match path.split('/').next() {
         Some("evenkeel.super") => {
@@ -176,7 +176,7 @@ fn seal_log(bytes: &mut [u8], changed: std::ops::Range<usize>, database: Databas
     }
 }
 
-/// A head, then 1 MiB of images, in each region.
+/// Each region holds a header, then 1 MiB of images.
 fn seal_doublewrite(bytes: &mut [u8], changed: std::ops::Range<usize>, database: DatabaseId) {
     const REGION: usize = 4096 + (1 << 20);
     for (i, block) in bytes.chunks_exact_mut(4096).enumerate() {
@@ -190,7 +190,7 @@ fn seal_doublewrite(bytes: &mut [u8], changed: std::ops::Range<usize>, database:
     }
 }
 
-/// The envelopes of a run file follow each other; between slices and footer lie zeros.
+/// The envelopes of a run file follow each other; zeros separate the slices from the footer.
 fn seal_run(bytes: &mut [u8], database: DatabaseId) {
     let mut at = 0;
     while at + run::ENVELOPE <= bytes.len() {
@@ -236,7 +236,8 @@ fn seal_undo(bytes: &mut [u8], database: DatabaseId) {
     }
 }
 
-/// Inputs to begin with: a few edits in each file, and the store's first bytes as files.
+/// Initial inputs: a few edits of each file, and the beginnings of the store's files as whole
+/// files.
 pub fn corpus() -> Vec<Vec<u8>> {
     let template = &*TEMPLATE;
     let mut all = vec![vec![0]];

@@ -1,5 +1,5 @@
-//! What the trust rungs share: the work that the killed process does and its parent foretells, and
-//! the bodies of the fuzz targets as plain functions. Test code: no other crate uses it.
+//! The shared code of the trust rungs: the work of the process that is killed, which its parent
+//! predicts, and the fuzz targets as plain functions. Only tests use this crate.
 #![forbid(unsafe_code)]
 
 pub mod drive;

@@ -1,4 +1,5 @@
-//! Seeded mutations of bytes: bits, bytes, numbers at their edges, cuts, copies, swaps, insertions.
+//! Seeded mutations of bytes: flipped bits, changed bytes, extreme numbers, cuts, copies, swaps and
+//! insertions.
 
 use evenkeel_io::Rng;
 

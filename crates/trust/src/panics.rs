@@ -1,9 +1,10 @@
-//! Counts panics of all threads of the process: one in the background fails nothing by itself.
+//! Counts the panics of all threads of the process: a panic of a background thread does not fail a
+//! test by itself.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Panics so far, from the first call on.
+/// Number of panics since the first call.
 pub fn count() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     static HOOK: Once = Once::new();

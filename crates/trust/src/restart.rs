@@ -1,6 +1,6 @@
-//! A transaction that changes every row of a table and is killed before it ends, or prepared before
-//! that, for `tests/restart.rs` and `tests/prepared.rs`. Its undo and its pages are many times the
-//! log, so what recovery may read of it is bounded by the log alone.
+//! A transaction that changes every row of a table and is killed before its end, or is prepared,
+//! for `tests/restart.rs` and `tests/prepared.rs`. Its undo and its pages are many times the size
+//! of the log, so only the log size bounds what recovery reads of them.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -9,11 +9,11 @@ use evenkeel::{
 };
 use std::path::Path;
 
-/// Bytes of log.
+/// Size of the log in bytes.
 pub const LOG_BYTES: u64 = 2 << 20;
-/// What rows of the unfinished transaction begin at.
+/// Least value of the rows that the unfinished transaction inserts.
 pub const GONE: i64 = 1 << 40;
-/// What the prepared transaction is known by.
+/// XID of the prepared transaction.
 pub const XID: &[u8] = b"all rows";
 
 /// Opens the database, with a small log and little memory.
@@ -32,8 +32,8 @@ pub fn open(dir: &Path) -> Result<Database> {
     Database::open_with(dir, options.geometry(geometry))
 }
 
-/// Loads `rows` rows, then changes every one in a transaction that stays open, and puts a row
-/// between all of them.
+/// Loads `rows` rows. Then a transaction that stays open changes every one and inserts a row
+/// between any two of them.
 ///
 /// # Errors
 /// Those of the database.
@@ -75,7 +75,7 @@ fn change_all(db: &Database, rows: i64, index: IndexSpec) -> Result<evenkeel::Tx
     Ok(txn)
 }
 
-/// Waits until so many rows have been reverted since the database was opened, or all are.
+/// Waits until this many rows have been rolled back since the database was opened, or all have.
 pub fn await_reverted(db: &Database, rows: u64) {
     while db.stats().get(Metric::RollingBackTxns) > 0
         && db.stats().get(Metric::RowsRolledBack) < rows

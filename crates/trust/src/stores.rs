@@ -1,6 +1,5 @@
-//! Small stores for what is done to files behind the engine's back. They are made under the
-//! simulator: a seed gives the same files each time, and another seed another order of background
-//! work.
+//! Small stores for tests that change files without the engine. They are made under the simulator:
+//! a seed always gives the same files, and another seed gives another order of background work.
 
 use crate::{faulty, fuzz, wide};
 use evenkeel::ValueRef::{Bytes, Int};
@@ -9,10 +8,10 @@ use evenkeel_io::sim::{SimDisk, SimEnv};
 use evenkeel_io::{Env, MemEnv};
 use std::sync::{Arc, Mutex};
 
-/// Rows of the last transaction of a store that was not closed.
+/// Number of rows of the last transaction of a store that was not closed.
 pub const LAST_ROWS: i64 = 60;
 
-/// The files of a small store and what they hold.
+/// The files of a small store, and its content.
 pub struct Store {
     /// All files, as a close or a kill left them.
     pub files: Arc<MemEnv>,
@@ -22,7 +21,7 @@ pub struct Store {
     pub older: Vec<Arc<MemEnv>>,
 }
 
-/// Memory and log so small that runs, merges, undo files and recycled log segments come about.
+/// Memory and log are so small that runs, compactions, undo files and recycled log segments occur.
 pub fn small_options(env: Arc<dyn Env>) -> Options {
     let geometry = Geometry {
         generation_bytes: Some(64 << 10),
@@ -35,8 +34,8 @@ pub fn small_options(env: Arc<dyn Env>) -> Options {
     options.env(env).geometry(geometry)
 }
 
-/// A small store with rows, runs, log and map pages, closed or as a kill would leave it: then with
-/// a prepared transaction and undo files too.
+/// A small store with rows, runs, log and map pages. It was closed, or left as by a kill; in that
+/// case it also has a prepared transaction and undo files.
 pub fn store(seed: u64, closed: bool) -> Store {
     let sim = SimEnv::new(seed);
     let made = Arc::new(Mutex::new(None));
@@ -81,8 +80,8 @@ fn make(env: Arc<dyn Env>, disk: &SimDisk, closed: bool) -> Store {
     Store { files: files(disk), rows, older }
 }
 
-/// Changes that nobody is to see, of a transaction that stays prepared: its undo is in files once a
-/// checkpoint has passed it.
+/// Makes changes in a transaction that stays prepared, so that no reader may see them. Its undo is
+/// in files after the next checkpoint.
 fn prepare(db: &Database) {
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     let mut table = txn.table("t").expect("there");
@@ -104,7 +103,7 @@ fn insert(db: &Database, rows: &mut Vec<(i64, i64)>, new: impl Iterator<Item = (
     txn.commit().expect("commits");
 }
 
-/// All files as they are now.
+/// All files in their present state.
 fn files(disk: &SimDisk) -> Arc<MemEnv> {
     let to = MemEnv::new();
     for path in disk.paths() {

@@ -1,5 +1,5 @@
-//! A table with what the small one of a store has not: long values in chains of pages, NULLs,
-//! unique and descending and prefix keys, an index built later, columns that came and went.
+//! A table with features that the small table of a store lacks: long values in chains of pages,
+//! NULLs, unique, descending and prefix keys, an index built later, added and dropped columns.
 
 use evenkeel::ValueRef::{Bytes, Int, Null, Text};
 use evenkeel::{
@@ -16,7 +16,7 @@ fn name(id: i64) -> String {
     format!("name {id}")
 }
 
-/// NULL, short, or of several pages.
+/// NULL, a short value, or one of several pages.
 fn note(id: i64) -> Option<Vec<u8>> {
     match id % 5 {
         0 => None,
@@ -37,7 +37,7 @@ fn spec() -> TableSpec {
         .index(IndexSpec::new("dropped", &["gone"]))
 }
 
-/// Makes the table and fills it, in the way it is to be found.
+/// Creates the table and fills it, by all the ways whose results a test must find.
 pub fn make(db: &Database) {
     db.create_table(NAME, &spec()).expect("creates");
     let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
@@ -69,10 +69,10 @@ pub fn make(db: &Database) {
     db.add_indexes(NAME, &[built]).expect("builds");
 }
 
-/// Reads it all, if it is there.
+/// Reads the whole table, if it exists.
 ///
 /// # Errors
-/// The first one; `Internal` if anything is not as it was made.
+/// The first error; `Internal` if the content differs from that made.
 pub fn read(db: &Database, txn: &mut Txn) -> Result<()> {
     if !db.tables().iter().any(|table| table == NAME) {
         return Ok(());

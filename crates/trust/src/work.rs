@@ -1,7 +1,7 @@
-//! The work of a process that is going to be killed. Each session owns its rows, and what its n-th
-//! transaction does follows from the kind of work, the session and n alone, so the state after n
-//! commits can be foretold without having watched: no commit lost, none half there, none that was
-//! never made.
+//! The work of a process that will be killed. Each session owns its rows. The changes of its n-th
+//! transaction follow from the kind of work, the session and n alone, so a test can compute the
+//! state after n commits without having observed them. It then finds lost commits, partial commits,
+//! and changes that were never made.
 
 use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
@@ -11,36 +11,36 @@ use evenkeel::{
 use evenkeel_io::rng::mix;
 use std::collections::BTreeMap;
 
-/// Sessions that write.
+/// Number of sessions that write.
 pub const SESSIONS: i64 = 3;
-/// Bytes that a row carries beside its numbers.
+/// Bytes of a row in addition to its numbers.
 const PAD: usize = 120;
 
-/// What the work is like.
+/// Parameters of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Rows that a session may own, its marker included.
+    /// Number of rows that a session may own, its marker included.
     rows: u64,
-    /// One transaction in so many goes back to a savepoint before it commits.
+    /// One transaction in this many rolls back to a savepoint before it commits.
     pub back_one_in: i64,
-    /// After one transaction in so many another one is rolled back.
+    /// After one transaction in this many, another one is rolled back.
     pub abort_one_in: i64,
-    /// Bytes of the arena of an index build: a tenth of what its entries take, or less.
+    /// Bytes of the arena of an index build: at most a tenth of the size of its entries.
     pub build_bytes: u64,
 }
 
 /// Many rows.
 pub const WIDE: Kind =
     Kind { name: "wide", rows: 400, back_one_in: 7, abort_one_in: 5, build_bytes: 8 << 10 };
-/// Few rows, changed again and again, with as many rollbacks as commits: what an index that is
-/// being built has taken is changed and deleted at once.
+/// Few rows, changed many times, with as many rollbacks as commits. Entries of an index under
+/// construction are changed and deleted at once.
 pub const NARROW: Kind =
     Kind { name: "narrow", rows: 12, back_one_in: 2, abort_one_in: 2, build_bytes: 256 };
 
 impl Kind {
-    /// By its name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<Kind> {
         [WIDE, NARROW].into_iter().find(|kind| kind.name == name)
     }
@@ -49,16 +49,17 @@ impl Kind {
 /// A change of one row of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The row is there with this value.
+    /// The row exists with this value.
     Put(i64, i64),
-    /// The row is gone.
+    /// The row does not exist.
     Delete(i64),
 }
 
 /// The rows of a session: id to (number of the transaction that wrote it, value).
 pub type Rows = BTreeMap<i64, (i64, i64)>;
 
-/// What the n-th transaction of a session does (from 1); the last one is always its marker.
+/// The changes of the n-th transaction of a session (from 1); the last one is always that of its
+/// marker.
 pub fn changes(kind: Kind, session: i64, n: i64) -> Vec<Change> {
     let base = mix(mix(session as u64 + 1) ^ n as u64);
     let count = 1 + base % 9;
@@ -77,7 +78,7 @@ pub fn changes(kind: Kind, session: i64, n: i64) -> Vec<Change> {
     all
 }
 
-/// Applies the n-th transaction of a session to its rows.
+/// Applies the n-th transaction of a session to its expected rows.
 pub fn foretell(kind: Kind, rows: &mut Rows, session: i64, n: i64) {
     for change in changes(kind, session, n) {
         match change {
@@ -87,7 +88,7 @@ pub fn foretell(kind: Kind, rows: &mut Rows, session: i64, n: i64) {
     }
 }
 
-/// Makes the changes in a table.
+/// Makes the changes of that transaction in a table.
 ///
 /// # Errors
 /// Those of the statements.
@@ -106,8 +107,8 @@ pub fn write(kind: Kind, table: &mut TableRef<'_>, session: i64, n: i64) -> Resu
     Ok(())
 }
 
-/// The last statement of a transaction of a session: its row of the second table is replaced. The
-/// number that the engine gives the new one, above all it gave before.
+/// The last statement of a session's transaction: replaces the session's row in the second table.
+/// Returns the number that the engine gave the new row, which must exceed all earlier numbers.
 ///
 /// # Errors
 /// Those of the statements.
@@ -117,7 +118,7 @@ pub fn renumber(txn: &mut Txn, session: i64) -> Result<u64> {
     table.insert(&[Int(session), Null])?.ok_or_else(|| Error::internal("no number"))
 }
 
-/// The table whose rows are numbered.
+/// The table whose rows the engine numbers.
 pub const NUMBERS: &str = "numbers";
 
 fn numbers() -> TableSpec {
@@ -127,12 +128,12 @@ fn numbers() -> TableSpec {
         .primary_key(&["session"])
 }
 
-/// The table that comes and goes, with rows of some MiB.
+/// The table that is created and dropped, with some MiB of rows.
 pub const GONE: &str = "gone";
-/// Its rows, once it is filled.
+/// Its number of rows when it is filled.
 pub const GONE_ROWS: i64 = 2_000;
 
-/// Makes it and fills it.
+/// Creates and fills it.
 ///
 /// # Errors
 /// Those of the statements.
@@ -152,7 +153,7 @@ pub fn make_gone(db: &Database) -> Result<()> {
     Ok(())
 }
 
-/// The table, its first indexes in place.
+/// The table with its first indexes.
 pub fn table() -> TableSpec {
     TableSpec::new()
         .column(ColumnSpec::new("id", ColumnType::Int64))
@@ -165,13 +166,13 @@ pub fn table() -> TableSpec {
         .index(IndexSpec::new("by_n", &["session", "n desc", "id"]).unique())
 }
 
-/// Indexes that come and go while sessions write.
+/// Indexes that are added and dropped while sessions write.
 pub fn extra_indexes() -> Vec<IndexSpec> {
     vec![IndexSpec::new("x_pad", &["pad"]), IndexSpec::new("x_value", &["value desc"])]
 }
 
-/// Small sizes, so that flushes, merges, checkpoints and log rotation are frequent, and an index
-/// build has several runs.
+/// Small sizes, so that flushes, compactions, checkpoints and log rotation are frequent, and an
+/// index build writes several runs.
 pub fn options(kind: Kind) -> Options {
     Options::default().geometry(Geometry {
         generation_bytes: Some(64 << 10),
@@ -183,14 +184,13 @@ pub fn options(kind: Kind) -> Options {
     })
 }
 
-/// What pages and runs may take of a database without rows, KiB: an extent with the map and the
-/// catalog, four that are ready for what comes next, and the eighth by which the file of pages
-/// grows.
+/// Space, in KiB, that pages and runs may take in a database without rows: one extent with the map
+/// and the catalog, four reserved extents, and the eighth by which the page file grows.
 pub fn empty_kib(pages_before: u64) -> u64 {
     (5 << 10) + 64 + (pages_before / 8).clamp(1 << 10, 64 << 10)
 }
 
-/// Blocks that a directory's files take, KiB.
+/// Allocated bytes of a directory's files, KiB.
 pub fn allocated_kib(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
@@ -202,7 +202,7 @@ pub fn allocated_kib(dir: &std::path::Path) -> u64 {
     sizes.sum()
 }
 
-/// Opens the database of a directory with these sizes, and makes the tables that are missing.
+/// Opens the database of a directory with these sizes, and creates the tables that are missing.
 ///
 /// # Errors
 /// Those of opening.

@@ -1,5 +1,5 @@
 //! Background work that keeps the memory of transactions inside its share: spilling undo, freeing
-//! what no snapshot needs, trimming the commit table; and the checkpoint's part (C2).
+//! undo that no snapshot needs, trimming the commit table. It also does the checkpoint's part (C2).
 
 use crate::commit_table::Trim;
 use crate::txns::Txns;
@@ -16,7 +16,7 @@ const WRITE_BYTES: usize = 1 << 20;
 const BEAT_TXNS: usize = 1024;
 
 impl Txns {
-    /// Above this, undo is spilled.
+    /// Above this size undo is spilled.
     pub(crate) fn spill_trigger(&self) -> usize {
         self.undo_bytes_max() / 4 * 3
     }
@@ -26,8 +26,8 @@ impl Txns {
         self.undo_used.load(Ordering::Relaxed)
     }
 
-    /// Sets the gauges of its memory to what is so now. Whoever reads the metrics calls this first:
-    /// what a beat told is of the last beat.
+    /// Sets the gauges of its memory to the present values. Readers of the metrics call this first,
+    /// because otherwise the values are those of the last beat.
     pub fn tell_memory(&self) {
         self.rt.metrics.set(Metric::UndoBytes, self.undo_bytes() as u64);
         self.rt.metrics.set(Metric::CommitTableBytes, self.states.bytes() as u64);
@@ -36,7 +36,7 @@ impl Txns {
     /// Writes undo of the largest transactions to files while it exceeds its share.
     ///
     /// # Errors
-    /// `DiskFull` (tried again by the next beat); any other failed write stops writes.
+    /// `DiskFull` (the next beat tries again); any other failed write stops writes.
     pub fn spill_beat(&self) -> Result<Beat> {
         if self.undo_bytes() <= self.spill_trigger() {
             return Ok(Beat::Idle);
@@ -127,8 +127,8 @@ impl Txns {
         Ok(())
     }
 
-    /// Before a checkpoint passes `below`: saves and syncs the undo of every undecided or not fully
-    /// reverted transaction that began before it (C2). Each record is written once.
+    /// Before a checkpoint passes `below`: saves and syncs the undo of every transaction that began
+    /// before it and is undecided or not fully rolled back (C2). Each record is written once.
     ///
     /// # Errors
     /// `DiskFull`: the checkpoint must not pass; any other failure stops writes.
@@ -173,7 +173,7 @@ impl Txns {
         Ok(())
     }
 
-    /// The lowest LSN a record of an undecided or not fully reverted transaction may have.
+    /// The lowest LSN that a record of an undecided or not fully rolled back transaction may have.
     pub fn oldest_undecided_lsn(&self) -> Option<Lsn> {
         let active = self.all_active().into_iter().filter_map(|t| t.first_lsn()).min();
         let reverting = self.reverting.lock().values().map(|r| r.first_lsn).min();
@@ -184,12 +184,12 @@ impl Txns {
     /// the low LSN of the oldest memtable generation not flushed yet.
     ///
     /// # Errors
-    /// Those of removing a file: tried again by the next beat.
+    /// Those of removing a file: the next beat tries again.
     pub fn purge_beat(&self, generation_low: Option<Lsn>) -> Result<Beat> {
         self.purge_beat_but(generation_low, &|_| false)
     }
 
-    /// As `purge_beat`; the outcome of ids for which `keep` holds is still needed: runs have
+    /// As `purge_beat`, but keeps the outcome of ids for which `keep` is true, because runs have
     /// pending entries of theirs (A5, D1).
     ///
     /// # Errors
@@ -211,8 +211,8 @@ impl Txns {
         Ok(if more || trimmed || removed { Beat::More } else { Beat::Idle })
     }
 
-    /// A crash may undo an outcome that is not durable, and then needs the undo files: so the
-    /// outcome has to be durable as well.
+    /// A crash may undo an outcome that is not durable, and then needs the undo files. So undo is
+    /// freed only after the outcome is durable.
     fn free_history(&self, horizon: Lsn) -> usize {
         let durable = self.log().map(|log| log.durable()).unwrap_or_default();
         let gone = |lsn: Lsn| lsn <= horizon && lsn < durable;
@@ -230,7 +230,7 @@ impl Txns {
         freed
     }
 
-    /// Ended transactions whose undo is kept for snapshots, those in packs not counted.
+    /// Ended transactions whose undo is kept for snapshots, without packed ones.
     pub fn history_len(&self) -> usize {
         self.history.lock().len() + self.kept.lock().len()
     }

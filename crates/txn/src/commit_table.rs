@@ -1,16 +1,18 @@
 //! The commit table: transaction id -> state and commit timestamp (protocols A1, A5).
 //!
-//! A new id has a slot, an atomic word read without a lock. Slots live in segments of neighbouring
-//! ids; a directory maps the number of a segment to a physical segment, which is recycled when the
-//! segment retires. Of a retired one, ids with a fact of their own are in a map of exceptions. The
-//! others have committed: they have one timestamp for many segments (`spans`, RFC 17) while a
-//! snapshot may not see them; then they are absent: committed and visible to every snapshot. From
-//! the `floor` on a segment has slots or is in a span. So the table has the slots of what memtables
-//! need, a segment for each snapshot that tells its commits apart, and little else.
+//! A new id has a slot, an atomic word that is read without a lock. Slots live in segments of
+//! neighbouring ids. A directory maps the number of a segment to a physical segment, which is
+//! recycled when the segment retires. Ids of a retired segment with a fact of their own are in a
+//! map of exceptions. The other ids have committed. While a snapshot may not see them, many
+//! segments share one timestamp (a commit timestamp range, RFC 17); afterwards the ids are absent,
+//! which means committed and visible to every snapshot. From the `floor` on a segment has slots or
+//! is in a range. So the table has the slots that memtables need, a segment for each snapshot that
+//! separates its commits, and little else.
 //!
-//! Invariants: an id is in the exceptions or in a span before its segment leaves the directory; a
-//! slot is stored only while its segment is in the directory; a segment number never comes back. So
-//! a reader who finds the same directory entry before and after reading a slot read that id's slot.
+//! Invariants: an id is in the exceptions or in a range before its segment leaves the directory. A
+//! slot is stored only while its segment is in the directory. A segment number is never reused. So
+//! a reader that finds the same directory entry before and after reading a slot has read the slot
+//! of its id.
 
 use crate::commit_ts_ranges::{CommitTsRanges, Separators};
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -21,24 +23,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Ids per segment.
 pub(crate) const SEGMENT_IDS: u64 = 4096;
-/// Segments that may lie between the floor and the newest; beyond, the oldest with slots goes to
-/// the exceptions.
+/// Segments between the floor and the newest, at most; beyond that the oldest segment with slots
+/// becomes exceptions.
 const SEGMENTS_MAX: usize = 1 << 14;
-/// Segments with commits that memtables need, which a beat looks at before it ends: those behind
-/// them have, too.
+/// A beat ends after this many segments with commits that memtables need: the segments behind them
+/// have such commits, too.
 const LOOKS: u32 = 32;
 
-/// Segments that retire in one beat: each holds the write lock of the facts for a while.
+/// Segments that retire in one beat: each retirement holds the write lock of the facts for a while.
 const RETIRES: u32 = 16;
 
-/// Undo numbers `from <= no < below` of a transaction were reverted.
+/// The operations with undo numbers `from <= no < below` of a transaction were undone.
 pub(crate) type DeadRange = (UndoNo, UndoNo);
 
 /// An id that outlived its slot, or has facts beyond its slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exception {
     pub state: TxnState,
-    /// Aborted: the LSN of its END record, once all its rows are reverted.
+    /// Aborted: the LSN of its END record, once all its rows are rolled back.
     pub ended: Option<Lsn>,
 }
 
@@ -57,16 +59,16 @@ struct Facts {
 
 /// What may leave the table at one moment (A5).
 pub(crate) struct Trim<'a> {
-    /// Neither a snapshot nor an unflushed generation needs a timestamp below.
+    /// Below this neither a snapshot nor an unflushed generation needs a timestamp.
     pub gone: Lsn,
-    /// No unflushed generation needs one below.
+    /// Below this no unflushed generation needs a timestamp.
     pub flushed: Lsn,
     pub separators: &'a Separators,
-    /// Runs have pending entries of this id (D1): its being reverted is still asked for.
+    /// Runs have pending entries of this id (D1): whether it was undone is still needed.
     pub keep: &'a dyn Fn(TxnId) -> bool,
 }
 
-/// The least and the greatest timestamp of a segment's commits; zero: of none.
+/// The least and the greatest timestamp of a segment's commits; zero: no commits.
 type Commits = (Lsn, Lsn);
 
 pub(crate) struct CommitStates {
@@ -81,7 +83,7 @@ pub(crate) struct CommitStates {
     free: Mutex<FreeList>,
     facts: RwLock<Facts>,
     dead: RwLock<BTreeMap<TxnId, Vec<DeadRange>>>,
-    /// How many ids `dead` has: mostly none, and then nobody locks it to read.
+    /// Number of ids in `dead`: mostly zero, and then readers take no lock.
     dead_ids: AtomicUsize,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct CommitStates {
 struct FreeList {
     recycled: Vec<u32>,
     used: u32,
-    /// Segments with slots whose ids are all decided, and which snapshots tell apart.
+    /// Segments with slots whose ids are all decided and whose commits snapshots separate.
     settled: BTreeMap<u64, Commits>,
 }
 
@@ -145,19 +147,19 @@ impl CommitStates {
         }
     }
 
-    /// Ids from `next` on are new: the floor goes up to the next segment. At restore only.
+    /// Ids from `next` on are new: the floor rises to the next segment. At restore only.
     pub fn start_ids_at(&self, next: TxnId) {
         let first = next.0.max(1).next_multiple_of(self.segment_ids());
         self.next_id.fetch_max(first, Ordering::AcqRel);
         self.floor.fetch_max(first, Ordering::AcqRel);
     }
 
-    /// An id was met in the log: at replay only. `finish_ids` begins above all of them.
+    /// The log contains this id: at replay only. `finish_ids` begins above all such ids.
     pub fn saw_id(&self, id: TxnId) {
         self.next_id.fetch_max(id.0 + 1, Ordering::AcqRel);
     }
 
-    /// Every id met at replay is below the floor from now on.
+    /// From now on every id met at replay is below the floor.
     pub fn finish_ids(&self) {
         self.start_ids_at(self.next_id());
     }
@@ -177,7 +179,7 @@ impl CommitStates {
         1 << self.shift
     }
 
-    /// Number of the segment that the floor is at.
+    /// Number of the segment at the floor.
     fn lowest(&self) -> u64 {
         self.floor.load(Ordering::Acquire) >> self.shift
     }
@@ -216,7 +218,7 @@ impl CommitStates {
         self.entry(number).store(entry, Ordering::Release);
     }
 
-    /// The slot of an id, with the directory entry it was found by.
+    /// The slot of an id, with the directory entry by which it was found.
     fn slot(&self, id: TxnId) -> Option<(&AtomicU64, u64)> {
         let number = id.0 >> self.shift;
         let entry = self.entry(number).load(Ordering::Acquire);
@@ -248,7 +250,7 @@ impl CommitStates {
         }
         match facts.spans.of(id.0 >> self.shift) {
             Some(span) => TxnState::Committed(span.low),
-            // Above the floor there is always a slot or a span, once the id is assigned.
+            // Above the floor there is always a slot or a range, once the id is assigned.
             None if id.0 >= self.floor.load(Ordering::Acquire) => TxnState::Active,
             None => TxnState::Committed(Lsn::ZERO),
         }
@@ -256,8 +258,8 @@ impl CommitStates {
 
     /// Sets the state of an assigned id. The caller owns the transaction.
     pub fn set(&self, id: TxnId, state: TxnState) {
-        // Only segments without undecided ids in them, or whose undecided ids are exceptions, are
-        // retired, under the write lock of the facts: with it held the place cannot move.
+        // Segments retire under the write lock of the facts, and only without undecided ids or with
+        // these as exceptions. While the lock is held the place cannot move.
         let mut facts = self.facts.write();
         if let Some(exception) = facts.exceptions.get_mut(&id) {
             exception.state = state;
@@ -272,7 +274,7 @@ impl CommitStates {
         }
     }
 
-    /// Aborted and fully reverted: the END record is at `lsn`.
+    /// Aborted and fully rolled back: the END record is at `lsn`.
     pub fn set_ended(&self, id: TxnId, lsn: Lsn) {
         let mut facts = self.facts.write();
         match facts.exceptions.get_mut(&id) {
@@ -283,7 +285,7 @@ impl CommitStates {
         }
     }
 
-    /// Adds a dead range; neighbours merge.
+    /// Adds a dead range; neighbouring ranges are joined.
     pub fn add_dead(&self, id: TxnId, from: UndoNo, below: UndoNo) {
         if from >= below {
             return;
@@ -317,7 +319,7 @@ impl CommitStates {
         self.state(id) == TxnState::Aborted || self.in_dead(id, no)
     }
 
-    /// True if the operation itself was reverted, whatever became of its transaction.
+    /// True if the operation itself was undone, whatever the outcome of its transaction.
     pub fn in_dead_range(&self, id: TxnId, no: UndoNo) -> bool {
         self.in_dead(id, no)
     }
@@ -336,8 +338,8 @@ impl CommitStates {
         self.dead.read().get(&id).cloned().unwrap_or_default()
     }
 
-    /// Lets ids leave, or have one timestamp together, segment by segment. Returns true if
-    /// something left.
+    /// Removes ids, or replaces their timestamps by a common one, segment by segment. Returns true
+    /// if something was removed.
     pub fn trim(&self, trim: &Trim<'_>) -> bool {
         let may_leave = |id: TxnId, state: TxnState, ended: Option<Lsn>| {
             let over = match state {
@@ -345,7 +347,7 @@ impl CommitStates {
                 TxnState::Aborted => ended.is_some_and(|lsn| lsn < trim.gone),
                 TxnState::Active | TxnState::Prepared => false,
             };
-            // A committed one without dead ranges reads the same when it is absent.
+            // A committed id without dead ranges reads the same when it is absent.
             let plain = matches!(state, TxnState::Committed(_)) && !self.has_dead(id);
             over && (plain || !(trim.keep)(id))
         };
@@ -358,7 +360,7 @@ impl CommitStates {
         let Facts { exceptions, spans, .. } = &mut *facts;
         exceptions.retain(|id, e| {
             let number = id.0 >> self.shift;
-            // In a span it reads as the others, which may be younger.
+            // In a range it reads as the others, which may be newer.
             let keep = match (spans.of(number), e.state) {
                 (Some(span), TxnState::Committed(cts)) if span.high >= trim.gone => {
                     let changed = cts > Lsn::ZERO;
@@ -377,7 +379,7 @@ impl CommitStates {
         self.forget_dead(&removed) || left
     }
 
-    /// Retires segments that no memtable needs and whose commits no snapshot tells apart.
+    /// Retires segments that no memtable needs and whose commits no snapshot separates.
     fn retire_some(
         &self,
         trim: &Trim<'_>,
@@ -406,8 +408,8 @@ impl CommitStates {
         retired > 0
     }
 
-    /// The commits of a segment with slots, if all are below `flushed`. Undecided ids are not among
-    /// them: they are exceptions when it retires.
+    /// The commits of a segment with slots, if all are below `flushed`. Undecided ids are not
+    /// counted: they become exceptions when the segment retires.
     fn commits_of(&self, free: &mut FreeList, number: u64, flushed: Lsn) -> Option<Commits> {
         if let Some(known) = free.settled.get(&number) {
             return Some(*known);
@@ -434,8 +436,8 @@ impl CommitStates {
         Some(commits)
     }
 
-    /// A segment gives up its slots. Ids that may not leave become exceptions, but for those that
-    /// have committed, if it becomes a span.
+    /// Frees the slots of a segment. Ids that may not leave become exceptions, except committed
+    /// ones if the segment becomes a range.
     fn retire(
         &self,
         free: &mut FreeList,
@@ -452,7 +454,7 @@ impl CommitStates {
             let word = self.slot(id).map_or(ACTIVE, |(slot, _)| slot.load(Ordering::Acquire));
             let state = decode(word);
             let ended = facts.aborted.remove(&id).flatten();
-            // It may have committed since its segment was looked at.
+            // It may have committed since its segment was examined.
             if span.is_some_and(|(_, high)| word & DEAD == 0 && is_commit_until(state, high)) {
                 continue;
             }
@@ -483,7 +485,7 @@ impl CommitStates {
         self.forget_dead(&removed);
     }
 
-    /// Their dead ranges go; true if there were ids.
+    /// Removes their dead ranges; true if there were ids.
     fn forget_dead(&self, removed: &[TxnId]) -> bool {
         if !removed.is_empty() {
             let mut dead = self.dead.write();
@@ -495,7 +497,7 @@ impl CommitStates {
         !removed.is_empty()
     }
 
-    /// Memory of slots and exceptions; not that of dead ranges.
+    /// Memory of slots and exceptions, without that of dead ranges.
     pub fn bytes(&self) -> usize {
         let segments = self.free.lock().used as usize;
         let facts = self.facts.read();
@@ -530,7 +532,7 @@ impl CommitStates {
         self.facts.write().exceptions.insert(id, exception);
     }
 
-    /// Forgets an id below the floor: it is committed and visible to all. At replay only.
+    /// Removes an id below the floor: it is committed and visible to all. At replay only.
     pub fn forget(&self, id: TxnId) {
         self.facts.write().exceptions.remove(&id);
         let mut dead = self.dead.write();

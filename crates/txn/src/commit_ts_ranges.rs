@@ -1,10 +1,11 @@
-//! Spans of the commit table (RFC 17): neighbouring segments of ids whose commits no snapshot tells
-//! apart, kept as one entry however many transactions they are.
+//! Commit timestamp ranges of the commit table (RFC 17): neighbouring segments of ids whose commits
+//! no snapshot separates, kept as one entry for any number of transactions.
 //!
-//! Invariant: no snapshot, present or future, lies in `low <= s < high` of a span (`Separators`).
-//! So `low` says of each of its transactions what its own timestamp would: to snapshots, to the
-//! horizon, and whether a snapshot lies between it and another. It is never above the true one, so
-//! what must have happened after something (FRESH after VALID) is taken for older at worst.
+//! Invariant: no snapshot, present or future, lies in `low <= s < high` of a range (`Separators`).
+//! So for each of its transactions `low` gives the same answers as the own timestamp: to snapshots,
+//! to the horizon, and whether a snapshot lies between it and another commit. `low` is never above
+//! the true timestamp, so where one event must follow another (FRESH after VALID) a commit appears
+//! older at worst.
 
 use evenkeel_base::Lsn;
 use std::collections::BTreeMap;
@@ -13,8 +14,8 @@ use std::collections::BTreeMap;
 pub(crate) struct CommitTsRange {
     /// Number of its last segment.
     pub last: u64,
-    /// The least commit timestamp in it; zero: of none, and then each id that leaves the exceptions
-    /// is visible to all.
+    /// The least commit timestamp in it. Zero: it has no commits, and each id that leaves the
+    /// exceptions is visible to all.
     pub low: Lsn,
     /// The greatest.
     pub high: Lsn,
@@ -30,15 +31,15 @@ impl CommitTsRange {
     }
 }
 
-/// Where the commits lie that snapshots must tell apart: what `Snapshots` saw at one moment. It
-/// stays true for commits published before that moment: snapshots that come later see them all.
+/// The commits that snapshots separate, as `Snapshots` saw them at one moment. This stays true for
+/// commits published before that moment: later snapshots see all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Separators {
-    /// Commits above were not published.
+    /// Commits above this were not published.
     pub published: Lsn,
     /// Ascending.
     pub at: Vec<Lsn>,
-    /// Lower bound of snapshots on their way, which may end anywhere above it.
+    /// Lower bound of snapshots that are being registered and may end anywhere above it.
     pub rising: Option<Lsn>,
 }
 
@@ -53,25 +54,25 @@ impl Separators {
     }
 }
 
-/// Spans by the number of their first segment; they do not overlap.
+/// Ranges by the number of their first segment; they do not overlap.
 #[derive(Debug, Default)]
 pub(crate) struct CommitTsRanges {
     by_first: BTreeMap<u64, CommitTsRange>,
 }
 
 impl CommitTsRanges {
-    /// The span that a segment is in.
+    /// The range that contains a segment.
     pub fn of(&self, segment: u64) -> Option<CommitTsRange> {
         let (_, span) = self.by_first.range(..=segment).next_back()?;
         (segment <= span.last).then_some(*span)
     }
 
-    /// A segment that was in none is one from now on.
+    /// Makes a range of a segment that was in none.
     pub fn add(&mut self, segment: u64, low: Lsn, high: Lsn) {
         self.by_first.insert(segment, CommitTsRange { last: segment, low, high });
     }
 
-    /// Takes a commit in a segment of a span into it, if no snapshot tells it from the others.
+    /// Extends the range of a segment by a commit, if no snapshot separates it from the others.
     pub fn take_in(&mut self, segment: u64, cts: Lsn, separators: &Separators) -> bool {
         let Some((_, span)) = self.by_first.range_mut(..=segment).next_back() else { return false };
         let wider = CommitTsRange { low: span.low.min(cts), high: span.high.max(cts), ..*span };
@@ -82,8 +83,8 @@ impl CommitTsRanges {
         fits
     }
 
-    /// Joins neighbours that no snapshot tells apart, and forgets those of segments below `floor`
-    /// whose commits are all below `gone`. True if something went.
+    /// Joins neighbours that no snapshot separates, and removes ranges below `floor` whose commits
+    /// are all below `gone`. True if something was removed.
     pub fn tidy(&mut self, separators: &Separators, floor: u64, gone: Lsn) -> bool {
         let before = self.by_first.len();
         let spans = std::mem::take(&mut self.by_first);

@@ -1,9 +1,9 @@
-//! Deadlocks. Whoever begins a wait is in its queue, and has said where, before it looks whom it
-//! waits for; so the wait that closes a circle finds it. Edges are not kept: they are read from the
-//! queues, so a hand-over makes none and one who leaves gives his on.
+//! Deadlocks. A waiting transaction first enters its queue and records its place, and then looks
+//! for the transactions that it waits for. So the wait that closes a cycle finds it. Edges are not
+//! stored but read from the queues, so a hand-over of a lock needs no update of edges.
 //!
-//! The victim is the transaction of the circle with the fewest operations, of those the one with
-//! the fewest locks, of those the youngest.
+//! The victim is the transaction of the cycle with the fewest operations; among those, with the
+//! fewest locks; among those, the newest.
 
 use crate::lock_table::LockTable;
 use crate::owner::Owner;
@@ -13,20 +13,20 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A transaction of a circle, and which of its waits it is in.
+/// A transaction of a cycle, and the number of its wait.
 type Member<T> = (Arc<T>, u64);
 
-/// Searches one after the other: of two who close a circle together one breaks it.
+/// Searches run one after the other, so of two that close a cycle together one breaks it.
 #[derive(Default)]
 pub(crate) struct Deadlocks {
     search: Mutex<()>,
 }
 
 impl Deadlocks {
-    /// Looks for circles through `me`, which waits from now on, and has a victim of each give up;
+    /// Looks for cycles through `me`, which waits from now on, and makes a victim of each give up;
     /// true if that is `me`.
     pub fn search<T: Owner>(&self, table: &LockTable<T>, me: &Arc<T>) -> bool {
-        // Most of those who are waited for wait for nobody. One who begins to will look himself.
+        // Most lock holders do not wait. A holder that begins to wait searches itself.
         let waits = |(_, place)| table.waits_for(me, &place).iter().any(|t| t.seat().waits());
         if !me.seat().place().is_some_and(waits) {
             return false;
@@ -45,7 +45,7 @@ impl Deadlocks {
     }
 }
 
-/// The transactions of a circle through `start`.
+/// The transactions of a cycle through `start`.
 fn find<T: Owner>(table: &LockTable<T>, start: &Arc<T>) -> Option<Vec<Member<T>>> {
     let step = |t: Arc<T>| {
         let (wait, place) = t.seat().place()?;

@@ -38,7 +38,7 @@ impl Stretch<'_> {
     }
 }
 
-/// The next byte string above.
+/// The next greater byte string.
 fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
@@ -72,7 +72,7 @@ impl<T: Owner> LockTable<T> {
         }
     }
 
-    /// Makes ranges of the keys that `owner` has asked for.
+    /// Makes ranges of the keys that `owner` has requested.
     pub fn escalate(&self, owner: &Arc<T>) {
         let mut keys = owner.held().lock().keys().to_vec();
         keys.sort_unstable();
@@ -112,7 +112,7 @@ impl<T: Owner> LockTable<T> {
         }
     }
 
-    /// Enters a range in the place of a stretch of keys; false if another one's range has come.
+    /// Enters a range in place of a stretch of keys; false if another transaction's range has come.
     fn make_range(&self, owner: &Arc<T>, space: &Prefix, stretch: &Stretch<'_>) -> bool {
         let Some(span) = stretch.span() else { return false };
         let range_bytes = range_bytes(&span);
@@ -136,8 +136,8 @@ impl<T: Owner> LockTable<T> {
     }
 }
 
-/// The stretches of sorted keys in which `others` have no span. `holds` returns how the transaction
-/// holds a key, if it does.
+/// The stretches of sorted keys that contain no span of `others`. `holds` returns how the
+/// transaction holds a key, if it does.
 fn stretches<'a>(
     keys: &'a [Key],
     mut others: Vec<KeySpan>,

@@ -1,5 +1,5 @@
-//! What transactions do and hold at one moment, for people who look. Nothing here is consistent
-//! across transactions: each mutex is taken for itself.
+//! The state and the locks of transactions at one moment, for users who look at them. Nothing here
+//! is consistent across transactions: each mutex is taken separately.
 
 use crate::locks::{LockSpace, Mode};
 use crate::txn::Phase;
@@ -11,9 +11,9 @@ use evenkeel_base::TxnId;
 pub struct TxnInfo {
     /// Its id.
     pub id: TxnId,
-    /// What its owner calls it; 0 if nothing.
+    /// The tag that its owner set; 0 if none.
     pub tag: u64,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
     /// Row operations so far.
     pub operations: u32,
@@ -23,16 +23,16 @@ pub struct TxnInfo {
     pub waits_for: Vec<TxnId>,
 }
 
-/// A lock that is held or asked for.
+/// A lock that is held or requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
-    /// Who.
+    /// The transaction.
     pub txn: TxnId,
-    /// Whose keys.
+    /// The space of the key.
     pub space: LockSpace,
     /// Shared or exclusive.
     pub mode: Mode,
-    /// False while it is waited for.
+    /// False while the transaction waits for it.
     pub granted: bool,
     /// A range of keys, not one.
     pub range: bool,

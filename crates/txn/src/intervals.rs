@@ -1,8 +1,8 @@
-//! Ranges of keys, found by a key that they hold or a range that they meet: a treap ordered by
-//! lower bound, in which each node knows the farthest upper bound below it. A look costs the
-//! logarithm of all ranges and what it finds.
+//! Ranges of keys, found by a key that they contain or a range that they overlap: a treap ordered
+//! by lower bound, in which each node knows the farthest upper bound below it. A search costs the
+//! logarithm of the number of ranges plus the number found.
 
-/// A range of keys: from `low` on, `high` excluded.
+/// A range of keys: from `low` on, without `high`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeySpan {
     pub low: Vec<u8>,
@@ -10,7 +10,7 @@ pub(crate) struct KeySpan {
 }
 
 impl KeySpan {
-    /// True if every key of `other` is one of these.
+    /// True if it contains every key of `other`.
     pub fn covers(&self, other: &KeySpan) -> bool {
         self.low <= other.low && other.high <= self.high
     }
@@ -29,11 +29,11 @@ struct Node {
     priority: u64,
     left: usize,
     right: usize,
-    /// The node at or below this one whose upper bound is the farthest.
+    /// The node in this subtree whose upper bound is the farthest.
     farthest: usize,
 }
 
-/// Ranges with a name each.
+/// Ranges, each with a name.
 pub(crate) struct Intervals {
     nodes: Vec<Node>,
     free: Vec<usize>,
@@ -54,7 +54,7 @@ impl Default for Intervals {
     }
 }
 
-/// Bits that do not follow the order of names.
+/// Pseudo-random bits, independent of the order of names.
 fn scattered(name: u64) -> u64 {
     let x = (name ^ (name >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -62,7 +62,7 @@ fn scattered(name: u64) -> u64 {
 }
 
 impl Intervals {
-    /// Puts a range in; its name is that of no other one here.
+    /// Inserts a range; its name must be unique here.
     pub fn insert(&mut self, span: KeySpan, name: u64) {
         let priority = scattered(name);
         let node = Node { span, name, priority, left: NONE, right: NONE, farthest: NONE };
@@ -83,17 +83,17 @@ impl Intervals {
         self.root = self.merge(left, right);
     }
 
-    /// Takes the range of this name out, which begins at `low`.
+    /// Removes the range of this name, which begins at `low`.
     pub fn remove(&mut self, low: &[u8], name: u64) {
         self.root = self.remove_below(self.root, low, name);
     }
 
-    /// Calls `f` with the names of the ranges that hold `key`, until it returns false.
+    /// Calls `f` with the names of the ranges that contain `key`, until it returns false.
     pub fn holding(&self, key: &[u8], f: &mut dyn FnMut(u64) -> bool) {
         self.visit(self.root, &|low| low <= key, &|high| high > key, f);
     }
 
-    /// The same with those that share a key with `span`.
+    /// As `holding`, for the ranges that share a key with `span`.
     pub fn meeting(&self, span: &KeySpan, f: &mut dyn FnMut(u64) -> bool) {
         let (low, high) = (span.low.as_slice(), span.high.as_slice());
         self.visit(self.root, &|theirs| theirs < high, &|theirs| theirs > low, f);
@@ -138,7 +138,7 @@ impl Intervals {
         self.nodes[at].farthest = farthest;
     }
 
-    /// Those before (low, name), and the others.
+    /// Splits a subtree into the nodes before (low, name) and the others.
     fn split(&mut self, at: usize, low: &[u8], name: u64) -> (usize, usize) {
         if at == NONE {
             return (NONE, NONE);
@@ -194,7 +194,7 @@ impl Intervals {
         at
     }
 
-    /// Nodes that were looked at since this was last asked.
+    /// Nodes examined since the last call.
     #[cfg(test)]
     pub fn take_looked_at(&self) -> usize {
         self.looked_at.take()

@@ -1,12 +1,13 @@
 //! Transactions: stamps, snapshots, undo, locks, savepoints, prepared transactions.
 //!
-//! `Txns` is the one entry. A write goes like this: `begin`; for each operation `reserve_undo`
-//! (may wait, no latch held), then under the leaf latch `next_stamp`, `check_write`, `push_undo`
-//! and the log record; then `commit`, and `Log::wait_commit` for the position it gave.
+//! `Txns` is the entry point. A write takes these steps: `begin`; for each operation `reserve_undo`
+//! (which may wait, without a latch), then under the leaf latch `next_stamp`, `check_write`,
+//! `push_undo` and the log record; finally `commit`, and `Log::wait_commit` for the position that
+//! it returned.
 //!
-//! Who resolves the stamp of a row must do so under the latch of the leaf he read it from, or hold
-//! a snapshot since before he read it: otherwise the id may have left the commit table, and an
-//! absent id reads as committed (A5).
+//! To resolve the stamp of a row, a reader must hold the latch of the leaf from which it read the
+//! row, or a snapshot taken before it read the row. Otherwise the id may have left the commit
+//! table, and an absent id reads as committed (A5).
 #![forbid(unsafe_code)]
 
 mod background;

@@ -1,15 +1,16 @@
-//! The lock table: the queues of keys (`row_queue`), and ranges (`range_locks`). Who leaves a queue
-//! grants what may be granted by that, and wakes those whom it has granted something, nobody else.
+//! The lock table: the queues of keys (`row_queue`), and ranges (`range_locks`). A request that
+//! leaves a queue grants the requests that become grantable, and wakes only their transactions.
 //!
-//! Order of mutexes: the shard of a key (all of them where keys become ranges, `escalation`); then
-//! what a transaction holds, or the ranges of a space. Nobody is woken and no range looks again
-//! under one of them. What a request found under the mutex of its key's shard stands, because
-//! whoever comes later finds it:
-//! 1. A key draws its ticket, looks at the ranges and enters under the mutex of its shard; a range
-//!    draws its ticket and enters under that of its space, and then looks at all shards. Of two
-//!    that conflict the later one sees the earlier one.
-//! 2. A request that is not granted has left word with one who is in its way (the queue, a range's
-//!    list, a key's list) in the section in which it saw him: he looks for it when he leaves.
+//! Order of mutexes: the shard of a key (all shards where keys become ranges, `escalation`); then
+//! the list of a transaction's locks, or the ranges of a space. No thread is woken and no range is
+//! examined again under one of them. The result that a request found under the mutex of its key's
+//! shard stays valid, because every later request sees it:
+//! 1. A key draws its ticket, examines the ranges and enters its queue under the mutex of its
+//!    shard. A range draws its ticket and enters its list under the mutex of its space, and then
+//!    examines all shards. Of two conflicting requests the later one sees the earlier one.
+//! 2. A request that is not granted has registered with one that blocks it (in the queue, a range's
+//!    list or a key's list) in the section in which it saw that one. The blocking one finds it
+//!    there when it leaves.
 //!
 //! The models of `crates/sim/tests/models` compile this file against their own locks and atomics.
 
@@ -24,22 +25,22 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::Arc;
-// Of nothing but figures.
+// Pure counters, so models need not replace these atomics.
 use std::sync::atomic::AtomicUsize;
 
 pub(crate) type Points<T> = BTreeMap<Arc<[u8]>, Point<T>>;
 
-/// An entry of a map of points.
+/// An entry of a map of points, for its size.
 type Entry = (Arc<[u8]>, Point<()>);
 
 /// Memory of a lock beyond its key: its entry in nodes that are a little more than half full, its
-/// place in its owner's list, which may be so too, and what the key's own allocation takes.
+/// entry in its owner's list, which may be half full too, and the overhead of the key's allocation.
 pub(crate) const LOCK_BYTES: usize =
     size_of::<Entry>() * 8 / 5 + 2 * size_of::<Arc<[u8]>>() + 4 * size_of::<usize>();
 
 pub(crate) struct Shard<T> {
     pub points: Mutex<Points<T>>,
-    /// A writer looks no further while it is zero.
+    /// While it is zero a writer looks no further.
     pub count: AtomicU64,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct LockTable<T> {
     pub(crate) tickets: AtomicU64,
     pub(crate) bytes: AtomicUsize,
     bytes_max: AtomicUsize,
-    /// Transactions that were woken.
+    /// The number of transactions that were woken.
     #[cfg(test)]
     pub woken: AtomicUsize,
 }
@@ -64,17 +65,17 @@ pub(crate) struct Ask {
     pub absent: bool,
 }
 
-/// What came of entering a queue.
+/// The result of entering a queue.
 pub(crate) enum Entered {
-    /// Nobody is in the way.
+    /// No transaction is in the way.
     Granted,
-    /// It waits there, under this ticket; true if it held the key already.
+    /// It waits in the queue with this ticket; true if it held the key already.
     Queued(Arc<[u8]>, u64, bool),
     /// The transaction whose stamp was in the way has ended.
     Ended,
 }
 
-/// What is to be done once no mutex is held.
+/// Work to be done once no mutex is held.
 struct After<T> {
     wake: SmallVec<[Arc<T>; 2]>,
     ranges: SmallVec<[(Prefix, u64); 1]>,
@@ -120,7 +121,7 @@ impl<T: Owner> LockTable<T> {
         &self.shards
     }
 
-    /// Which of the shards has a key.
+    /// The number of the shard of a key.
     pub(crate) fn number_of(&self, full: &[u8]) -> usize {
         let (space, key) = full.split_at(space_of(full).len());
         self.number(space, key)
@@ -137,13 +138,14 @@ impl<T: Owner> LockTable<T> {
         &self.shards[self.number(space, key)]
     }
 
-    /// True if somebody may be in the way of who writes a key: else `against_write` gives nobody.
+    /// False if no transaction can block a writer of the key: then `against_write` returns none.
     pub fn may_be_against(&self, space: &Prefix, key: &[u8]) -> bool {
         self.shard_of(space, key).count.load(Ordering::SeqCst) > 0 || self.ranges.may_have(space)
     }
 
-    /// Takes the lock of a key if nobody is in the way; else tells of one who is. `row`: the key
-    /// has one. Where a range of its own locks the key as much, there is nothing to take.
+    /// Takes the lock of a key if no transaction is in the way; otherwise returns one that is.
+    /// `row`: the key has a row. If the owner's own range locks the key in the same mode, nothing
+    /// is taken.
     pub fn try_point(
         &self,
         owner: &Arc<T>,
@@ -174,7 +176,7 @@ impl<T: Owner> LockTable<T> {
         Ok(())
     }
 
-    /// How `owner` holds a key, by itself or by a range.
+    /// How `owner` holds a key, by a key lock or a range.
     fn held_by(
         &self,
         point: Option<&Point<T>>,
@@ -186,7 +188,7 @@ impl<T: Owner> LockTable<T> {
         point.and_then(|point| point.held_by(owner)).max(by_range)
     }
 
-    /// One who keeps `owner`, who does not queue, from a key.
+    /// A transaction that blocks `owner`, which does not queue, from a key.
     fn one_against(
         &self,
         point: Option<&Point<T>>,
@@ -213,8 +215,8 @@ impl<T: Owner> LockTable<T> {
         found
     }
 
-    /// All who keep `owner` from writing a key: holders, ranges, or else who waits for it.
-    /// `absent`: it has no row now.
+    /// All transactions that block `owner` from writing a key: holders, ranges, or otherwise those
+    /// that wait for it. `absent`: the key has no row now.
     pub fn against_write(&self, owner: &Arc<T>, full: &[u8], absent: bool) -> Vec<TxnId> {
         let mut found: Vec<TxnId> = Vec::new();
         let mode = Mode::Exclusive;
@@ -261,8 +263,8 @@ impl<T: Owner> LockTable<T> {
         (key, point)
     }
 
-    /// Enters the queue of a key. The stamp of `writer`, if it is given, is in the way: it becomes
-    /// a holder. May be granted before this returns: `Seat::begin` came before.
+    /// Enters the queue of a key. If `writer` is given, its stamp is in the way and it becomes a
+    /// holder. The request may be granted before this returns, so `Seat::begin` comes before.
     pub fn enter(
         &self,
         owner: &Arc<T>,
@@ -294,7 +296,8 @@ impl<T: Owner> LockTable<T> {
         };
         if waits {
             let request = Request { owner: owner.clone(), mode, keep, ticket, absent, in_front };
-            // Those who want more than to share came behind it before: it is a holder.
+            // Requests for more than a shared lock have queued behind the stamp, because it is a
+            // holder.
             let behind = point.queue.iter().skip(at).filter(|r| r.mode == Mode::Shared);
             behind.for_each(|r| told.tell(&r.owner));
             point.queue.insert(at, request);
@@ -339,7 +342,7 @@ impl<T: Owner> LockTable<T> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Makes `owner` a holder, or more of one.
+    /// Makes `owner` a holder, or raises its hold.
     fn hold(&self, key: &Arc<[u8]>, point: &mut Point<T>, owner: &Arc<T>, keep: Keep, mode: Mode) {
         let mut held = owner.held().lock();
         if point.holder(owner).is_none() {
@@ -360,7 +363,8 @@ impl<T: Owner> LockTable<T> {
         }
     }
 
-    /// Something of a key has gone: grants what may be granted now, in the order of the queue.
+    /// A hold or request of a key has gone: grants what is grantable now, in the order of the
+    /// queue.
     fn advance(&self, key: &Arc<[u8]>, point: &mut Point<T>, after: &mut After<T>) {
         if !point.ranges.is_empty()
             && let Some(space) = key.first_chunk()
@@ -386,7 +390,7 @@ impl<T: Owner> LockTable<T> {
         }
     }
 
-    /// Changes a point that is there; grants and removes what follows from it.
+    /// Changes an existing point; then grants and removes what follows from the change.
     fn change(
         &self,
         full: &[u8],
@@ -411,7 +415,7 @@ impl<T: Owner> LockTable<T> {
         }
     }
 
-    /// Wakes those who were granted something, and has ranges look again.
+    /// Wakes transactions that were granted a lock, and has ranges examined again.
     fn finish(&self, mut after: After<T>) {
         loop {
             #[cfg(test)]
@@ -424,7 +428,7 @@ impl<T: Owner> LockTable<T> {
         }
     }
 
-    /// Leaves a queue before it was granted; false if it was granted meanwhile.
+    /// Leaves a queue before the grant; false if it was granted meanwhile.
     pub fn withdraw(&self, full: &[u8], ticket: u64) -> bool {
         let (mut after, mut found) = (After::default(), false);
         self.change(full, &mut after, |_, point| {
@@ -436,7 +440,7 @@ impl<T: Owner> LockTable<T> {
         found
     }
 
-    /// `owner` holds a key less than before. `less` changes how it is held; a hold of nothing goes.
+    /// Reduces the hold of `owner` on a key. `less` changes the hold; an empty hold is removed.
     fn hold_less(&self, owner: &Arc<T>, full: &[u8], less: impl FnOnce(&mut Holder<T>, bool)) {
         let mut after = After::default();
         self.change(full, &mut after, |key, point| {
@@ -459,8 +463,8 @@ impl<T: Owner> LockTable<T> {
         self.finish(after);
     }
 
-    /// Lets a lock that was asked for in this mode go. One that was raised since stays. `written`:
-    /// the stamp of `owner` is on the row, so those who wait for it still do.
+    /// Releases a lock that was requested in this mode. A lock that was raised since stays.
+    /// `written`: the stamp of `owner` is on the row, so waiting transactions still wait for it.
     pub fn unlock(&self, owner: &Arc<T>, full: &[u8], mode: Mode, written: bool) {
         self.hold_less(owner, full, |holder, is_awaited| {
             if holder.asked.is_some_and(|asked| asked <= mode) {
@@ -483,12 +487,13 @@ impl<T: Owner> LockTable<T> {
         });
     }
 
-    /// The stamp of `owner` on a row has gone, or did not come.
+    /// The stamp of `owner` is no longer on a row, or will not be put there.
     pub fn unwritten(&self, owner: &Arc<T>, full: &[u8]) {
         self.hold_less(owner, full, |holder, _| holder.writes = false);
     }
 
-    /// `owner` has stamped a row that it held for that: the stamp says it, unless somebody waits.
+    /// `owner` has stamped a row that it held in order to write: the stamp is its lock, unless
+    /// another transaction waits.
     pub fn written(&self, owner: &Arc<T>, full: &[u8]) {
         self.hold_less(owner, full, |holder, is_awaited| holder.writes &= is_awaited);
     }
@@ -527,8 +532,8 @@ impl<T: Owner> LockTable<T> {
         Some(ticket)
     }
 
-    /// Looks who is in the way of a registered range, and grants it if nobody is: then its owner.
-    /// Else one who is has it look again when he leaves.
+    /// Looks for a transaction that blocks a registered range. If there is none, grants the range
+    /// and returns its owner. Otherwise the range is examined again when the blocking one leaves.
     pub fn look_again(&self, space: &Prefix, ticket: u64) -> Option<Arc<T>> {
         let asked = self.ranges.asked(space, ticket).filter(|asked| !asked.granted)?;
         if self.ranges.is_before(space, ticket) {
@@ -553,7 +558,7 @@ impl<T: Owner> LockTable<T> {
         self.ranges.grant(space, ticket)
     }
 
-    /// Takes a range away that is not wanted any more, held or not.
+    /// Removes a range that is no longer wanted, held or not.
     pub fn remove_range(&self, owner: &T, space: &Prefix, ticket: u64) {
         {
             let mut held = owner.held().lock();
@@ -574,7 +579,7 @@ impl<T: Owner> LockTable<T> {
         range.bytes()
     }
 
-    /// Locks that `owner` holds or asks for: of a range those that it stands for.
+    /// Locks that `owner` holds or requests; for a range, those that it replaces.
     pub fn locks_of(&self, owner: &T) -> usize {
         let (points, ranges) = {
             let held = owner.held().lock();
@@ -584,8 +589,8 @@ impl<T: Owner> LockTable<T> {
         points + ranges.iter().map(of_range).sum::<usize>()
     }
 
-    /// Those whom `owner` waits for where it is. Of a queue the holders stand for who waits before
-    /// it, unless those are in its way alone.
+    /// The transactions that `owner` waits for at its place. In a queue the holders stand for
+    /// earlier requests, except for those that alone are in its way.
     pub fn waits_for(&self, owner: &Arc<T>, place: &WaitPlace<T>) -> Vec<Arc<T>> {
         let mut found = Vec::new();
         match place {
@@ -627,7 +632,8 @@ impl<T: Owner> LockTable<T> {
         found
     }
 
-    /// Tags of all that a waiter comes behind, some twice: those before it in the queue too.
+    /// Tags of all transactions that precede a waiter, some of them twice: those before it in the
+    /// queue as well.
     pub fn tags_before(&self, owner: &Arc<T>, place: &WaitPlace<T>) -> Vec<u64> {
         let mut tags: Vec<u64> = self.waits_for(owner, place).iter().map(|t| t.tag()).collect();
         if let WaitPlace::Row(key, ticket) = place {
@@ -641,7 +647,7 @@ impl<T: Owner> LockTable<T> {
         tags
     }
 
-    /// Calls `f` with each key, who holds it and who waits.
+    /// Calls `f` with each key, its holders and its waiters.
     pub fn each_point(&self, f: &mut dyn FnMut(&[u8], &Point<T>) -> bool) {
         for shard in &self.shards {
             if !shard.points.lock().iter().all(|(key, point)| f(key, point)) {
@@ -654,13 +660,14 @@ impl<T: Owner> LockTable<T> {
         &self.ranges
     }
 
-    /// True if somebody holds or asks for a lock in the space: else no writer is kept out.
+    /// True if some transaction holds or requests a lock in the space; otherwise no writer is
+    /// blocked.
     pub fn may_have(&self, space: &Prefix) -> bool {
         self.shards.iter().any(|shard| shard.count.load(Ordering::SeqCst) > 0)
             || self.ranges.may_have(space)
     }
 
-    /// Keys and ranges that are held or asked for.
+    /// Keys and ranges that are held or requested.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         let points: usize = self.shards.iter().map(|s| s.points.lock().len()).sum();
@@ -673,7 +680,7 @@ impl<T: Owner> LockTable<T> {
 }
 
 impl<T: Owner> After<T> {
-    /// Wakes one who is to tell of who came before it.
+    /// Wakes a transaction that has to report who came before it.
     fn tell(&mut self, owner: &Arc<T>) {
         owner.seat().overtaken();
         self.wake.push(owner.clone());
@@ -684,7 +691,7 @@ pub(crate) fn bounds(span: &KeySpan) -> (std::ops::Bound<&[u8]>, std::ops::Bound
     (std::ops::Bound::Included(&span.low), std::ops::Bound::Excluded(&span.high))
 }
 
-/// True if somebody at a key is in the way of a range.
+/// True if a holder or request of a key blocks a range.
 fn keeps_out<T: Owner>(point: &Point<T>, owner: &T, mode: Mode, ticket: u64) -> bool {
     let mut earlier = point.requests_against(owner, mode, point.queue.len());
     point.holders_against(owner, mode).next().is_some() || earlier.any(|r| r.ticket < ticket)

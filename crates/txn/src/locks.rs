@@ -1,11 +1,11 @@
-//! Locks of rows, absent keys and ranges (protocols A7, D5), for those who hold transactions. The X
-//! lock of a modified row is its stamp; it is in the lock table only while somebody waits for it,
-//! or while its writer, who has waited, has not written yet. The lock of a unique key is its
-//! undecided entry: not here.
+//! Locks of rows, absent keys and ranges (protocols A7, D5), for users that hold transactions. The
+//! X lock of a modified row is its stamp. The row is in the lock table only while a transaction
+//! waits for it, or while its writer, which has waited, has not written yet. The lock of a unique
+//! key is its undecided entry and is not here.
 //!
 //! A key is locked in a space: a tree or an index. Writers call `check_write` under the leaf latch,
-//! after they have written (ranges) or before (points), and wait after letting the latch go: in the
-//! queue of the key, from where they come out as its holder.
+//! after the write for ranges and before it for points. They wait after releasing the latch, in the
+//! queue of the key, which they leave as its holder.
 
 use crate::inspect::LockInfo;
 use crate::intervals::KeySpan;
@@ -20,7 +20,7 @@ use std::ops::Bound;
 
 pub use crate::owner::Mode;
 
-/// What keys belong to.
+/// The space to which keys belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockSpace {
     /// Clustered keys of a tree.
@@ -36,11 +36,11 @@ pub enum Policy {
     Wait(Deadline),
     /// Fail with `LockNotAvailable`.
     NoWait,
-    /// Give `Grant::Skipped`.
+    /// Return `Grant::Skipped`.
     Skip,
 }
 
-/// Outcome of asking for a lock.
+/// The result of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// It is held now.
@@ -62,7 +62,7 @@ fn prefix(space: LockSpace) -> Prefix {
     [kind, id[0], id[1], id[2], id[3]]
 }
 
-/// A key behind the prefix of its space; short ones ask for no memory.
+/// A key with the prefix of its space; short keys are not allocated.
 type FullKey = SmallVec<[u8; 48]>;
 
 fn full_key(space: LockSpace, key: &[u8]) -> FullKey {
@@ -76,7 +76,7 @@ fn full_span(space: LockSpace, bounds: KeyBounds<'_>) -> KeySpan {
     let full = |key: &[u8], behind: bool| {
         let mut full = full_key(space, key).into_vec();
         if behind {
-            // The next byte string above.
+            // The next greater byte string.
             full.push(0);
         }
         full
@@ -100,7 +100,7 @@ fn full_span(space: LockSpace, bounds: KeyBounds<'_>) -> KeySpan {
     KeySpan { low, high }
 }
 
-/// `None` for a key without a space, which there is not.
+/// `None` for a key without a known space, which does not occur.
 fn info(full: &[u8], txn: TxnId, mode: Mode, granted: bool, range: bool) -> Option<LockInfo> {
     let (prefix, key) = full.split_at_checked(5)?;
     let id = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
@@ -128,8 +128,8 @@ impl Txns {
         }
     }
 
-    /// Locks a key. `absent`: it has no row, as was seen before; whoever waits looks again. May
-    /// wait: the caller holds no latch.
+    /// Locks a key. `absent`: the key had no row when it was read; after a wait the caller reads it
+    /// again. May wait: the caller holds no latch.
     ///
     /// # Errors
     /// `DeadlockVictim`, `LockWaitTimeout`, `LockNotAvailable`, `StatementCancelled`, `LocksFull`,
@@ -157,9 +157,10 @@ impl Txns {
         }
     }
 
-    /// Locks a row on which the stamp of `writer` was seen, which is undecided. Who calls this
-    /// looks again when it returns, whether or not it has the lock by then. `covered`: it holds a
-    /// lock of a range with the row, and only waits for it. May wait: the caller holds no latch.
+    /// Locks a row on which the undecided stamp of `writer` was seen. The caller reads the row
+    /// again when this returns, whether or not it then has the lock. `covered`: the caller holds a
+    /// range lock that contains the row, and only waits for it. May wait: the caller holds no
+    /// latch.
     ///
     /// # Errors
     /// As `lock_row`.
@@ -178,8 +179,8 @@ impl Txns {
         self.queue_for(me, &full_key(space, key), ask, Some(writer), deadline).map(|_| ())
     }
 
-    /// Waits in the queue of a key; true once it is granted. False if the stamp that was in the way
-    /// is decided: look again.
+    /// Waits in the queue of a key; true once the lock is granted. False if the stamp in the way is
+    /// decided: read the row again.
     fn queue_for(
         &self,
         me: &TxnRef,
@@ -201,7 +202,7 @@ impl Txns {
             Entered::Ended => Ok(false),
             Entered::Queued(key, ticket, held) => {
                 let withdraw = || {
-                    // Granted while it gave up: what is new of it goes again.
+                    // Granted while the wait was given up: release the new part of the lock again.
                     match self.locks.withdraw(&key, ticket) {
                         false if ask.keep == Keep::Writes => self.locks.unwritten(me, &key),
                         false if !held => self.locks.unlock(me, &key, ask.mode, false),
@@ -214,8 +215,9 @@ impl Txns {
         }
     }
 
-    /// Locks a key if nobody is in the way; else gives who is. `row`: it has one. Never waits: may
-    /// be called under a latch (A7: stamp check and lock-table insert happen under the leaf latch).
+    /// Locks a key if no transaction is in the way; otherwise returns one that is. `row`: the key
+    /// has a row. Never waits, so it may be called under a latch (A7: check of the stamp and
+    /// insertion into the lock table happen under the leaf latch).
     ///
     /// # Errors
     /// `LocksFull`, `TxnEnded`.
@@ -271,14 +273,15 @@ impl Txns {
         }
     }
 
-    /// Who keeps `me` from writing this key (insert, update or delete): holders of a lock on it or
-    /// on a range around it, else who came before and waits for it. Never waits: call it under the
-    /// leaf latch; if it is not empty, let the latch go, `wait_write`, and begin again.
+    /// The transactions that block `me` from writing this key (insert, update or delete): holders
+    /// of a lock on it or on a range that contains it, or otherwise earlier ones that wait for it.
+    /// Never waits: the caller holds the leaf latch; if the result is not empty it releases the
+    /// latch, calls `wait_write`, and begins again.
     pub fn check_write(&self, me: &TxnRef, space: LockSpace, key: &[u8]) -> Vec<TxnId> {
         self.check(me, space, key, false)
     }
 
-    /// The same of a key that has no row: ranges that lock rows are not in the way.
+    /// As `check_write`, for a key that has no row: ranges that lock rows are not in the way.
     pub fn check_insert(&self, me: &TxnRef, space: LockSpace, key: &[u8]) -> Vec<TxnId> {
         self.check(me, space, key, true)
     }
@@ -290,14 +293,15 @@ impl Txns {
         }
     }
 
-    /// True if somebody may hold or ask for a lock in the space: else `check_write` gives nobody.
+    /// False if no transaction holds or requests a lock in the space: then `check_write` returns
+    /// none.
     pub fn has_locks(&self, space: LockSpace) -> bool {
         self.locks.may_have(&prefix(space))
     }
 
-    /// Waits until `me` may write the key, on which `writer` has an undecided stamp if it is given.
-    /// `absent`: it has no row, as was seen before. True: it holds the key as who writes it, until
-    /// `row_written`, `row_unwritten` or its end. False: look again.
+    /// Waits until `me` may write the key; `writer` has an undecided stamp on it, if given.
+    /// `absent`: the key had no row when it was read. True: `me` holds the key as its writer until
+    /// `row_written`, `row_unwritten` or its end. False: read the row again.
     ///
     /// # Errors
     /// `DeadlockVictim`, `LockWaitTimeout`, `StatementCancelled`.
@@ -314,8 +318,8 @@ impl Txns {
         self.queue_for(me, &full_key(space, key), ask, writer, deadline)
     }
 
-    /// Waits until nobody keeps `me` from a key that it has written already, as an entry of an
-    /// index.
+    /// Waits until no transaction blocks `me` from a key that it has already written, as an entry
+    /// of an index.
     ///
     /// # Errors
     /// As `wait_write`.
@@ -331,9 +335,9 @@ impl Txns {
         self.queue_for(me, &full_key(space, key), ask, None, deadline).map(|_| ())
     }
 
-    /// `me` has changed the row, and the operation is not undone alone any more: a lock of it that
-    /// it has asked for in this statement goes, for the stamp says as much. One of an earlier
-    /// statement stays, since this one may be undone.
+    /// `me` has changed the row, and the operation can no longer be undone alone: a lock on the row
+    /// that this statement requested is released, because the stamp replaces it. A lock of an
+    /// earlier statement stays, since this statement may be undone.
     pub fn row_changed(&self, me: &TxnRef, space: LockSpace, key: &[u8]) {
         self.locks.changed(me, &full_key(space, key));
     }
@@ -343,14 +347,15 @@ impl Txns {
         self.locks.written(me, &full_key(space, key));
     }
 
-    /// The stamp of `me` is not on the row, and it does not come: others may have it.
+    /// The stamp of `me` is not on the row and will not be: others may lock the row.
     pub fn row_unwritten(&self, me: &TxnRef, space: LockSpace, key: &[u8]) {
         self.locks.unwritten(me, &full_key(space, key));
     }
 
-    /// Lets a row lock taken in this mode go before the end: READ COMMITTED does so for rows that
-    /// did not match. One that was raised since stays: whoever raised it wants it. `written`: `me`
-    /// has changed the row since, so who waits for it waits on.
+    /// Releases a row lock taken in this mode before the end of the transaction: READ COMMITTED
+    /// does so for rows that did not match. A lock that was raised since stays, because the raised
+    /// lock is wanted. `written`: `me` has changed the row since, so waiting transactions continue
+    /// to wait.
     pub fn unlock_row(&self, me: &TxnRef, space: LockSpace, key: &[u8], mode: Mode, written: bool) {
         self.locks.unlock(me, &full_key(space, key), mode, written);
     }
@@ -360,8 +365,8 @@ impl Txns {
         self.locks.bytes()
     }
 
-    /// Locks of the lock table, `limit` at most. A changed row is locked by its stamp and is among
-    /// them only while somebody waits for it.
+    /// Locks of the lock table, `limit` at most. A changed row is locked by its stamp and is listed
+    /// only while a transaction waits for it.
     pub fn inspect_locks(&self, limit: usize) -> Vec<LockInfo> {
         let mut found = Vec::new();
         self.locks.each_point(&mut |full, point| {

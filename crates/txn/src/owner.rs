@@ -1,4 +1,5 @@
-//! What a transaction is to the lock table: who holds locks, and waits at one place at a time.
+//! The view that the lock table has of a transaction: it holds locks and waits at one place at a
+//! time.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +7,7 @@ use evenkeel_base::TxnId;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What keys of one space begin with.
+/// The common first bytes of the keys of one space.
 pub(crate) type Prefix = [u8; 5];
 
 /// Lock mode.
@@ -14,7 +15,7 @@ pub(crate) type Prefix = [u8; 5];
 pub enum Mode {
     /// Others may read with a shared lock.
     Shared,
-    /// Nobody else may lock or write.
+    /// No other transaction may lock or write.
     Exclusive,
 }
 
@@ -27,63 +28,64 @@ impl Mode {
 /// A transaction, as the lock table sees it.
 pub(crate) trait Owner: Send + Sync + Sized {
     fn id(&self) -> TxnId;
-    /// What its owner calls it, for those who are told of waits.
+    /// The tag that its owner set, for watchers of waits.
     fn tag(&self) -> u64;
-    /// Row operations so far: of a deadlock the one with the fewest gives up.
+    /// Row operations so far: the victim of a deadlock is the transaction with the fewest.
     fn operations(&self) -> u32;
-    /// Statements and savepoints so far: what was undone to none of them was not undone alone.
+    /// Statements and savepoints so far: operations since the same number are undone together.
     fn statement(&self) -> u32;
     fn held(&self) -> &Mutex<HeldLocks>;
     fn seat(&self) -> &WaitSeat<Self>;
-    /// Wakes it, if it sleeps.
+    /// Wakes it if it sleeps.
     fn notify(&self);
 }
 
-/// How far from its end a key is looked for in what a transaction holds.
+/// Search a key in the last entries of a transaction's list first, up to this distance from its
+/// end.
 const NEAR: usize = 8;
 
-/// What one transaction holds.
+/// The locks of one transaction.
 #[derive(Default)]
 pub(crate) struct HeldLocks {
-    /// Keys of which it is a holder, and some of which it is none any more.
+    /// Keys that it holds, and some that it no longer holds.
     keys: SmallVec<[Arc<[u8]>; 2]>,
-    /// Not looked through for those again before there are more than so many.
+    /// The list is tidied only when it is longer than this.
     tidies_above: usize,
-    /// Keys of which it is a holder.
+    /// Number of keys that it holds.
     points: usize,
-    /// How many of them it has asked for. The others it holds as who writes the row.
+    /// Number of them that it has requested. The others it holds as the writer of the row.
     pub asked: usize,
-    /// Its ranges, held or asked for.
+    /// Its ranges, held or requested.
     pub ranges: SmallVec<[(Prefix, u64); 1]>,
     pub bytes: usize,
-    /// Memory at which its keys become ranges next; zero before the first time.
+    /// Memory at which its keys next become ranges; zero before the first time.
     pub escalates_at: usize,
-    /// It has ended: nobody enters a lock for it any more.
+    /// It has ended: no lock may be entered for it any more.
     pub closed: bool,
 }
 
 impl HeldLocks {
-    /// Those of a transaction that has ended.
+    /// The locks of a transaction that has ended.
     pub fn closed() -> Self {
         HeldLocks { closed: true, ..HeldLocks::default() }
     }
 
-    /// True if it has asked for nothing.
+    /// True if it has requested nothing.
     pub fn is_empty(&self) -> bool {
         self.asked == 0 && self.ranges.is_empty()
     }
 
-    /// Keys of which it is a holder; some of them are not that any more.
+    /// Keys that it holds, and some that it no longer holds.
     pub fn keys(&self) -> &[Arc<[u8]>] {
         &self.keys
     }
 
-    /// How many keys it is a holder of.
+    /// The number of keys that it holds.
     pub fn points(&self) -> usize {
         self.points
     }
 
-    /// True if it holds rows as who writes them.
+    /// True if it holds rows as their writer.
     pub fn holds_written(&self) -> bool {
         self.points > self.asked
     }
@@ -93,8 +95,8 @@ impl HeldLocks {
         self.points += 1;
     }
 
-    /// It is no holder of a key any more. One that came long ago stays in the list until half of
-    /// that has gone: nobody looks for it.
+    /// It no longer holds a key. A key that is not near the end stays in the list until half of the
+    /// list is gone; it is not searched for.
     pub fn remove_key(&mut self, key: &Arc<[u8]>) {
         self.points -= 1;
         let near = self.keys.iter().rev().take(NEAR).position(|k| Arc::ptr_eq(k, key));
@@ -102,32 +104,32 @@ impl HeldLocks {
             self.keys.swap_remove(self.keys.len() - 1 - from_end);
         } else if self.keys.len() > self.tidies_above.max(2 * (self.points + NEAR)) {
             self.tidy();
-            // What is left beside its own others hold.
+            // The remaining references are of other owners.
             let is_tidy = self.keys.len() <= self.points + self.points / 2 + NEAR;
             self.tidies_above = if is_tidy { 0 } else { 2 * self.keys.len() };
         }
     }
 
-    /// Forgets the keys of points that are there no more: the table has let go of those.
+    /// Removes the keys whose points the table has removed.
     pub fn tidy(&mut self) {
         self.keys.retain(|key| Arc::strong_count(key) > 1);
         self.keys.shrink_to_fit();
     }
 
-    /// It is no holder any more of so many keys that it has asked for; `tidy` comes later.
+    /// It no longer holds `count` keys that it had requested; `tidy` follows.
     pub fn remove_asked(&mut self, count: usize) {
         self.points -= count;
         self.asked -= count;
     }
 }
 
-/// Where a transaction waits.
+/// The place where a transaction waits.
 pub(crate) enum WaitPlace<T> {
     /// In the queue of a key.
     Row(Arc<[u8]>, u64),
     /// For a range.
     Range(Prefix, u64),
-    /// For the end of another one.
+    /// For the end of another transaction.
     End(Arc<T>),
 }
 
@@ -142,12 +144,12 @@ impl<T> Clone for WaitPlace<T> {
 }
 
 struct Taken<T> {
-    /// Which of its waits.
+    /// The number of this wait.
     number: u64,
     place: Option<WaitPlace<T>>,
 }
 
-/// Where a transaction waits, and what became of that.
+/// The place where a transaction waits, and the outcome of the wait.
 ///
 /// 1. `begin`; 2. it enters a queue, from where it may be granted at once; 3. `sit` says where;
 /// 4. it looks for a deadlock and sleeps; 5. `leave`.
@@ -156,7 +158,7 @@ pub(crate) struct WaitSeat<T> {
     waits: AtomicBool,
     granted: AtomicBool,
     victim: AtomicBool,
-    /// Somebody has come before it of whom it has not told yet.
+    /// A transaction has come in front of it that it has not reported yet.
     untold: AtomicBool,
 }
 
@@ -197,14 +199,15 @@ impl<T> WaitSeat<T> {
         self.waits.load(Ordering::SeqCst)
     }
 
-    /// Where it waits, and which of its waits that is; nowhere if it is a victim on its way out.
+    /// The place where it waits and the number of that wait; none if it is a victim that is
+    /// leaving.
     pub fn place(&self) -> Option<(u64, WaitPlace<T>)> {
         let taken = self.taken.lock();
         let place = taken.place.clone()?;
         (!self.is_victim()).then_some((taken.number, place))
     }
 
-    /// It need not wait any more. Called under the mutex under which it would withdraw.
+    /// Its wait is over. Called under the mutex under which it would withdraw.
     pub fn grant(&self) {
         self.granted.store(true, Ordering::SeqCst);
     }
@@ -213,7 +216,7 @@ impl<T> WaitSeat<T> {
         self.granted.load(Ordering::SeqCst)
     }
 
-    /// It is to give up this wait, if it is in it still.
+    /// Makes it give up this wait, if it still waits.
     pub fn make_victim(&self, number: u64) {
         let taken = self.taken.lock();
         if taken.number == number && taken.place.is_some() {
@@ -225,7 +228,7 @@ impl<T> WaitSeat<T> {
         self.victim.load(Ordering::SeqCst)
     }
 
-    /// Somebody comes before it.
+    /// Another transaction has come in front of it.
     pub fn overtaken(&self) {
         self.untold.store(true, Ordering::SeqCst);
     }

@@ -1,11 +1,12 @@
-//! Packs: the undo of many small ended transactions in one frame, so that a long snapshot costs a
-//! directory entry per 64 KiB of undo, not per transaction.
+//! Packed undo: the undo of many small ended transactions in one frame, so that a long snapshot
+//! costs one directory entry per 64 KiB of undo, not one per transaction.
 //!
-//! A pack holds transactions of one window of ids, most of them neighbours: a lookup asks the packs
-//! of the window whose bounds hold the id. It is freed when the youngest of them may be.
+//! A pack holds transactions of one window of ids, most of them neighbours. A lookup searches the
+//! packs of the window whose bounds contain the id. A pack is freed when the newest of its
+//! transactions may be.
 //!
-//! Payload: (txn varint, undo records as bytes)... by growing id. The frame names the smallest id
-//! and, as first and last number, how many there are.
+//! Payload: (txn varint, undo records as bytes)... by ascending id. The frame's header has the
+//! smallest id and, as first and last number, the number of transactions.
 
 use crate::txns::Txns;
 use crate::undo::{Body, CHUNK_BYTES};
@@ -17,11 +18,11 @@ use evenkeel_format::{Reader, put_bytes, put_varint};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Ids whose packs are looked at together.
+/// Ids of one window, whose packs are searched together.
 const WINDOW_IDS: u64 = 1 << 16;
-/// Undo of a transaction that is larger is spilled by itself.
+/// Larger undo of a transaction is spilled singly.
 pub(crate) const SMALL_BYTES: usize = 4 << 10;
-/// Fewer transactions are not worth a pack.
+/// Fewer transactions are not packed.
 const PACK_TXNS_MIN: usize = 16;
 
 #[derive(Clone)]
@@ -36,7 +37,7 @@ struct UndoPack {
 struct Directory {
     /// By (window, number of the pack).
     packs: BTreeMap<(u64, u64), UndoPack>,
-    /// By the LSN of the youngest outcome in it.
+    /// By the LSN of the newest outcome in the pack.
     order: VecDeque<(Lsn, (u64, u64))>,
     next: u64,
 }
@@ -69,7 +70,7 @@ impl PackedUndo {
         packs.map(|(_, p)| p).filter(|p| p.low <= id && id <= p.high).cloned().collect()
     }
 
-    /// Frees the packs whose outcomes all satisfy `gone`; gives how many.
+    /// Frees the packs whose outcomes all satisfy `gone`; returns their number.
     pub fn free(&self, gone: impl Fn(Lsn) -> bool) -> usize {
         let mut directory = self.directory.lock();
         let n = directory.order.iter().take_while(|(ended, _)| gone(*ended)).count();
@@ -80,7 +81,7 @@ impl PackedUndo {
         n
     }
 
-    /// Packs now.
+    /// The present number of packs.
     pub fn len(&self) -> usize {
         self.directory.lock().packs.len()
     }
@@ -113,7 +114,7 @@ impl Txns {
         Ok(false)
     }
 
-    /// Packs small ended transactions from the oldest on; gives the memory gained.
+    /// Packs small ended transactions from the oldest on; returns the memory gained.
     pub(crate) fn pack_history(&self, turn: &SpillTurn<'_>) -> Result<usize> {
         let mut batch = self.take_small();
         if batch.len() < PACK_TXNS_MIN {
@@ -146,8 +147,8 @@ impl Txns {
         Ok(before.saturating_sub(self.undo_bytes()).max(1))
     }
 
-    /// The next small ended transactions of one window of ids, off the history. Larger ones, and
-    /// stragglers of an older window, go to those that are kept one by one.
+    /// Takes the next small ended transactions of one window of ids off the history. Larger ones,
+    /// and stragglers of an older window, go to the list of those kept singly.
     fn take_small(&self) -> Vec<Small> {
         let mut batch: Vec<Small> = Vec::new();
         let mut bytes = 0;
@@ -170,7 +171,7 @@ impl Txns {
         batch
     }
 
-    /// Packs of small transactions now.
+    /// The present number of packs.
     pub fn pack_count(&self) -> usize {
         self.packs.len()
     }

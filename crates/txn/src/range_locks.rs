@@ -1,10 +1,10 @@
-//! Locks of ranges of keys, held and asked for, by space.
+//! Locks of ranges of keys, held and requested, by space.
 //!
-//! A range registers first (`add`) and then looks at who is in its way; registered, it blocks
-//! those who come later even before it is granted. Requests of keys and ranges draw tickets from
-//! one counter, each inside the critical section in which it registers; so of two that conflict the
-//! later one sees the earlier one. And of a locker that scans once its range is granted, and a
-//! writer that asks who is in its way once what it wrote can be seen, one sees the other too (A7):
+//! A range first registers (`add`) and then looks for transactions in its way. Once registered it
+//! blocks later requests even before it is granted. Requests of keys and ranges draw tickets from
+//! one counter, each inside the critical section in which it registers; so of two conflicting
+//! requests the later one sees the earlier one. The same holds between a transaction that scans
+//! once its range is granted, and a writer that looks for locks once its write is visible (A7):
 //! either the count here is raised before the writer looks, or the scan begins after the write. The
 //! models of `crates/sim/tests/models` compile this file against their own locks and atomics.
 
@@ -15,11 +15,11 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Memory of a range beyond its bounds, which are kept twice: its lock, the node that finds it,
-/// entries of maps that are not full.
+/// Memory of a range beyond its bounds, which are stored twice: its lock, its node in the treap,
+/// and entries of maps that are not full.
 const RANGE_BYTES: usize = 448;
 
-/// Which keys of its span a range locks.
+/// The keys of its span that a range locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Covers {
     /// Keys that have a row; other transactions may insert between them.
@@ -34,11 +34,11 @@ pub(crate) struct RangeLock<T> {
     pub covers: Covers,
     pub granted: bool,
     pub span: KeySpan,
-    /// Locks that it stands for.
+    /// The number of locks that it replaces.
     pub stands_for: usize,
-    /// Keys whose queues look again when this has gone.
+    /// Keys whose queues are examined again when this range has gone.
     pub keys: BTreeSet<Arc<[u8]>>,
-    /// Ranges that do.
+    /// Ranges that are examined again.
     pub ranges: BTreeSet<u64>,
 }
 
@@ -57,9 +57,9 @@ impl<T: Owner> RangeLock<T> {
         Asker { owner: &*self.owner, mode: self.mode, ticket, held: None, absent: false }
     }
 
-    /// True if it is in the way of one who asks.
+    /// True if it blocks a request.
     fn is_against(&self, ticket: u64, by: &Asker<'_, T>) -> bool {
-        // One that is kept out by what the other holds waits for the other.
+        // A request that is blocked by a lock of the other waits for the other.
         let waits_for_it = by.held.is_some_and(|held| held.conflicts(self.mode));
         (self.granted || (ticket < by.ticket && !waits_for_it))
             && self.owner.id() != by.owner.id()
@@ -67,7 +67,8 @@ impl<T: Owner> RangeLock<T> {
             && !(by.absent && self.covers == Covers::Rows)
     }
 
-    /// True if it is `owner`'s and locks as much of what it covers, if that has a row.
+    /// True if it belongs to `owner` and locks what it covers in at least this mode; `row`: the key
+    /// has a row.
     fn has(&self, owner: &T, mode: Mode, row: bool) -> bool {
         self.granted
             && self.owner.id() == owner.id()
@@ -80,15 +81,15 @@ pub(crate) fn range_bytes(span: &KeySpan) -> usize {
     2 * (span.low.len() + span.high.len()) + RANGE_BYTES
 }
 
-/// Who asks for a key or a range.
+/// A request for a key or a range.
 pub(crate) struct Asker<'a, T> {
     pub owner: &'a T,
     pub mode: Mode,
-    /// When it came.
+    /// The ticket of the request.
     pub ticket: u64,
-    /// How it holds the key already.
+    /// How the owner holds the key already.
     pub held: Option<Mode>,
-    /// The key that it wants has no row.
+    /// The requested key has no row.
     pub absent: bool,
 }
 
@@ -113,7 +114,7 @@ impl<T> InSpace<T> {
 
 struct Shard<T> {
     spaces: Mutex<BTreeMap<Prefix, InSpace<T>>>,
-    /// Who is to be kept out looks no further while it is zero.
+    /// While it is zero a request looks no further.
     count: AtomicU64,
 }
 
@@ -121,7 +122,7 @@ pub(crate) struct RangeLocks<T> {
     shards: Box<[Shard<T>]>,
 }
 
-/// What a registered range asks for.
+/// The request of a registered range.
 pub(crate) struct RangeRequest<T> {
     pub owner: Arc<T>,
     pub mode: Mode,
@@ -140,7 +141,7 @@ impl<T: Owner> RangeLocks<T> {
         &self.shards[number % self.shards.len()]
     }
 
-    /// Calls `f` with what there is of a space.
+    /// Calls `f` with the ranges of a space.
     fn with<R>(&self, space: &[u8], f: impl FnOnce(&mut InSpace<T>) -> R) -> Option<R> {
         let shard = self.shard(space);
         if shard.count.load(Ordering::SeqCst) == 0 {
@@ -150,7 +151,7 @@ impl<T: Owner> RangeLocks<T> {
         spaces.get_mut(space).map(f)
     }
 
-    /// Registers a range: its ticket; `None` if `owner` holds one that covers it.
+    /// Registers a range and returns its ticket; `None` if `owner` holds a range that covers it.
     pub fn add(
         &self,
         owner: &Arc<T>,
@@ -177,8 +178,8 @@ impl<T: Owner> RangeLocks<T> {
         Some(ticket)
     }
 
-    /// Enters a range that is granted, for the caller has seen that no key of it is another's;
-    /// false if a range of another one meets it by now.
+    /// Enters a range as granted, because the caller has seen that no key of it belongs to another
+    /// transaction; false if another one's range overlaps it by now.
     pub fn add_granted(&self, space: &Prefix, ticket: u64, range: RangeLock<T>) -> bool {
         let shard = self.shard(space);
         let mut spaces = shard.spaces.lock();
@@ -195,8 +196,8 @@ impl<T: Owner> RangeLocks<T> {
         is_free
     }
 
-    /// True if a range keeps one who asks for the key from it: who holds that range looks at the
-    /// key again when it goes.
+    /// True if a range blocks a request for the key; the key is then examined again when that range
+    /// goes.
     pub fn is_against(&self, by: &Asker<'_, T>, key: &Arc<[u8]>) -> bool {
         let look = |there: &mut InSpace<T>| {
             let mut found = None;
@@ -214,7 +215,7 @@ impl<T: Owner> RangeLocks<T> {
         self.with(space_of(key), look).unwrap_or(false)
     }
 
-    /// Owners of all ranges that keep one who asks for a key from it.
+    /// Calls `f` with the owners of all ranges that block a request for a key.
     pub fn against(&self, by: &Asker<'_, T>, full: &[u8], f: &mut dyn FnMut(&Arc<T>)) {
         self.with(space_of(full), |there| {
             there.spans.holding(full, &mut |theirs| {
@@ -227,12 +228,12 @@ impl<T: Owner> RangeLocks<T> {
         });
     }
 
-    /// True if `owner` holds a range over the key.
+    /// True if `owner` holds a range that contains the key.
     pub fn covers(&self, owner: &T, full: &[u8]) -> bool {
         self.held(owner, full, true).is_some()
     }
 
-    /// How `owner` holds the key by its ranges; `row`: if it has a row.
+    /// How `owner` holds the key by its ranges; `row`: whether the key has a row.
     pub fn held(&self, owner: &T, full: &[u8], row: bool) -> Option<Mode> {
         let look = |there: &mut InSpace<T>| {
             let mut held = None;
@@ -248,7 +249,7 @@ impl<T: Owner> RangeLocks<T> {
         self.with(space_of(full), look).flatten()
     }
 
-    /// Calls `f` with the ranges of others, held and asked for, that meet a span.
+    /// Calls `f` with the ranges of others, held and requested, that overlap a span.
     pub fn of_others(&self, owner: &T, span: &KeySpan, f: &mut dyn FnMut(&KeySpan)) {
         self.with(space_of(&span.low), |there| {
             there.spans.meeting(span, &mut |theirs| {
@@ -261,7 +262,7 @@ impl<T: Owner> RangeLocks<T> {
         });
     }
 
-    /// How many locks a range stands for.
+    /// The number of locks that a range replaces.
     pub fn stands_for(&self, space: &Prefix, ticket: u64) -> usize {
         self.with(space, |there| there.locks.get(&ticket).map(|range| range.stands_for))
             .flatten()
@@ -276,7 +277,7 @@ impl<T: Owner> RangeLocks<T> {
         })?
     }
 
-    /// Calls `f` with the owners of the ranges that are in the way of a registered one.
+    /// Calls `f` with the owners of the ranges that block a registered one.
     pub fn before(&self, space: &Prefix, ticket: u64, f: &mut dyn FnMut(&Arc<T>)) {
         self.with(space, |there| {
             let Some(mine) = there.locks.get(&ticket).filter(|mine| !mine.span.is_empty()) else {
@@ -292,7 +293,7 @@ impl<T: Owner> RangeLocks<T> {
         });
     }
 
-    /// True if a range is in the way of a registered one, which looks again when that has gone.
+    /// True if a range blocks a registered one, which is examined again when that range has gone.
     pub fn is_before(&self, space: &Prefix, ticket: u64) -> bool {
         let look = |there: &mut InSpace<T>| {
             let mut found = None;
@@ -309,7 +310,7 @@ impl<T: Owner> RangeLocks<T> {
         self.with(space, look).flatten().is_some()
     }
 
-    /// Grants a registered range; its owner, if that is news.
+    /// Grants a registered range; returns its owner unless it was granted before.
     pub fn grant(&self, space: &Prefix, ticket: u64) -> Option<Arc<T>> {
         self.with(space, |there| {
             let range = there.locks.get_mut(&ticket).filter(|range| !range.granted)?;
@@ -319,7 +320,7 @@ impl<T: Owner> RangeLocks<T> {
         })?
     }
 
-    /// Takes a range away.
+    /// Removes a range.
     pub fn remove(&self, space: &Prefix, ticket: u64) -> Option<RangeLock<T>> {
         let shard = self.shard(space);
         let mut spaces = shard.spaces.lock();
@@ -333,7 +334,7 @@ impl<T: Owner> RangeLocks<T> {
         Some(range)
     }
 
-    /// True if there may be one in the space.
+    /// False if the space has no ranges.
     pub fn may_have(&self, space: &Prefix) -> bool {
         self.shard(space).count.load(Ordering::SeqCst) > 0
     }
@@ -350,7 +351,7 @@ impl<T: Owner> RangeLocks<T> {
         }
     }
 
-    /// Nodes that looks at a space have touched since this was last asked.
+    /// Nodes that searches of a space have examined since the last call.
     #[cfg(test)]
     pub fn take_looked_at(&self, space: &Prefix) -> usize {
         self.with(space, |there| there.spans.take_looked_at()).unwrap_or_default()

@@ -28,25 +28,25 @@ use std::sync::Arc;
 
 const BLOB_VERSION: u8 = 3;
 
-/// A transaction met at recovery that is not known to have ended.
+/// A transaction met at recovery that has not ended as far as is known.
 pub(crate) struct Recovering {
     undo: Arc<TxnUndo>,
     first_lsn: Lsn,
     state: TxnState,
     xid: Vec<u8>,
     operations: u32,
-    /// Aborted: operations from here on are reverted already.
+    /// Aborted: operations from here on are undone already.
     roll_back_below: Option<UndoNo>,
 }
 
-/// Ids of the transactions whose COMMIT record a first pass over the log has met: a bit per id.
+/// Ids of the transactions whose COMMIT record the first pass over the log has met: a bit per id.
 #[derive(Default)]
 pub struct CommittedIds {
     words: FxHashMap<u64, u64>,
 }
 
 impl CommittedIds {
-    /// Takes a log record of any kind.
+    /// Processes a log record of any kind.
     ///
     /// # Errors
     /// `BadEncoding`.
@@ -163,8 +163,8 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
 }
 
 impl Txns {
-    /// What a checkpoint says about transactions: each undecided, aborted or pinned one, and where
-    /// its saved undo is. Take it after `checkpoint_undo`, and the log's end after it.
+    /// The checkpoint's list of transactions: each undecided, aborted or pinned one, and the place
+    /// of its saved undo. Make it after `checkpoint_undo`, and read the log's end after it.
     pub fn checkpoint_blob(&self) -> Vec<u8> {
         let undecided: Vec<TxnId> = self.all_active().iter().map(|t| t.id()).collect();
         let named = self.states.for_checkpoint(&undecided);
@@ -214,8 +214,8 @@ impl Txns {
         }
     }
 
-    /// Takes a checkpoint's blob (empty: there is none). Undo files that nobody has
-    /// named by now go once the database is open.
+    /// Restores a checkpoint's list (empty: there is none). Undo files that are not named by then
+    /// are removed once the database is open.
     ///
     /// # Errors
     /// `BadEncoding`, those of the environment.
@@ -273,14 +273,14 @@ impl Txns {
         self.recovering.lock().insert(t.id, recovering);
     }
 
-    /// Names the transactions that the log says are committed, before the first `replay_record`:
-    /// their undo is not kept. Without this it is, until their commit is met.
+    /// Sets the transactions that are committed by the log, before the first `replay_record`: their
+    /// undo is not kept. Without this call it is kept until their commit is met.
     pub fn expect_committed(&self, ids: CommittedIds) {
         *self.committed.lock() = ids;
     }
 
-    /// Takes one record of the log behind the checkpoint, in log order; kinds that do not concern
-    /// transactions are ignored.
+    /// Processes one record of the log behind the checkpoint, in log order; kinds that do not
+    /// concern transactions are ignored.
     ///
     /// # Errors
     /// `BadEncoding`; those of spilling undo.
@@ -327,8 +327,8 @@ impl Txns {
         }
     }
 
-    /// True if nothing is needed of this transaction's operations: it is known to have committed,
-    /// or there is none. Its id is taken as seen.
+    /// True if this transaction's operations need no work: it is known to have committed, or there
+    /// is none. Marks its id as seen.
     pub fn is_settled(&self, id: TxnId) -> bool {
         if id == TxnId::ZERO {
             return true;
@@ -337,7 +337,7 @@ impl Txns {
         self.committed.lock().contains(id)
     }
 
-    /// An operation of a ROW or ROWS record: as `replay_record`, for one that is decoded already.
+    /// An operation of a ROW or ROWS record: as `replay_record`, for a decoded one.
     ///
     /// # Errors
     /// Those of spilling undo.
@@ -348,7 +348,7 @@ impl Txns {
         logical: &RowLogical<'_>,
     ) -> Result<()> {
         let Stamp { txn: id, undo_no } = change.stamp;
-        // Of a transaction that has committed nothing is needed: neither undo nor a state.
+        // A committed transaction needs neither undo nor a state.
         if self.is_settled(id) {
             return Ok(());
         }
@@ -368,7 +368,7 @@ impl Txns {
             t.operations = t.operations.max(undo_no.0);
             t.undo.clone()
         };
-        // What the checkpoint's segments hold is there already.
+        // The checkpoint's segments have these records already.
         if undo_no > undo.last() {
             let (kind, tree) = (logical.kind, change.tree);
             let before = logical.before.clone();
@@ -388,7 +388,7 @@ impl Txns {
         let mut recovering = self.recovering.lock();
         let Some(t) = recovering.get_mut(&id) else { return };
         if t.state == TxnState::Aborted {
-            // Newest first, so progress is the lowest one without a gap above it.
+            // Newest first, so progress is the lowest number without a gap above it.
             let below = t.roll_back_below.unwrap_or(UndoNo(t.operations + 1));
             if undo_no.0 + 1 == below.0 {
                 t.roll_back_below = Some(undo_no);
@@ -398,8 +398,8 @@ impl Txns {
         }
     }
 
-    /// After a restart there are no older snapshots: a committed id without dead ranges is as good
-    /// as absent.
+    /// After a restart there are no older snapshots, so a committed id without dead ranges may be
+    /// absent.
     fn replay_commit(&self, lsn: Lsn, id: TxnId) {
         let known = self.recovering.lock().remove(&id).is_some();
         if known {
@@ -413,8 +413,9 @@ impl Txns {
         }
     }
 
-    /// After `replay` and `attach_log`: aborts the undecided, keeps the prepared, hands what is not
-    /// reverted to `rollback_beat`. The database is open for work before that is done.
+    /// After `replay` and `attach_log`: aborts undecided transactions, keeps prepared ones, and
+    /// passes operations that are not undone to `rollback_beat`. The database is open for work
+    /// before these are done.
     ///
     /// # Errors
     /// Those of the log.
@@ -462,13 +463,13 @@ impl Txns {
         self.prepared.lock().insert(t.xid, txn);
     }
 
-    /// Trees that the operations of an undecided transaction have changed, those it took back
-    /// included, sorted. Kept with its undo and in checkpoints: no record is read for it.
+    /// Trees that the operations of an undecided transaction have changed, undone ones included,
+    /// sorted. They are kept with its undo and in checkpoints, so no record is read for this.
     pub fn changed_trees(&self, t: &TxnCore) -> Vec<TreeId> {
         t.undo.get().map(|undo| undo.trees()).unwrap_or_default()
     }
 
-    /// True if the id is undecided: for checks.
+    /// True if the id is undecided; for checks.
     pub fn is_undecided(&self, id: TxnId) -> bool {
         self.state(id).is_undecided()
     }

@@ -1,4 +1,4 @@
-//! Reverting operations: eagerly for statements and savepoints, in the background for aborted
+//! Undoing operations: eagerly for statements and savepoints, in the background for aborted
 //! transactions, both newest first, through `RollbackRow`, which `tables` implements (B6).
 
 use crate::LockSpace;
@@ -14,38 +14,38 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Operations reverted in one beat.
+/// Operations undone in one beat.
 const BEAT_ROWS: u32 = 256;
 
-/// Reverts one operation.
+/// Undoes one operation.
 pub trait RollbackRow: Send + Sync {
-    /// Puts the cell that operation `stamp` replaced back, with a REVERT record that names it. If
-    /// the row does not carry this stamp (reverted already, or its object has vanished) it does
-    /// nothing; but for an *undecided* transaction it logs a REVERT for every operation, because
-    /// dead ranges are rebuilt from these records.
+    /// Restores the cell that operation `stamp` replaced, with a REVERT record that names the
+    /// operation. If the row does not have this stamp (it was undone already, or its table has
+    /// vanished) nothing is done. But for an *undecided* transaction a REVERT is logged for every
+    /// operation, because dead ranges are rebuilt from these records.
     ///
     /// # Errors
-    /// Without space the revert is put off and tried again.
+    /// Without space the undoing is put off and tried again.
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()>;
 }
 
-/// What became of a rollback to a mark.
+/// The outcome of a rollback to a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolledBack {
-    /// The operations from the mark on are reverted; the transaction goes on.
+    /// The operations from the mark on are undone; the transaction continues.
     ToMark,
-    /// Those were all that it had done, and many: it was aborted. Nothing else is lost with it, so
-    /// its owner may go on with a `TxnCore::successor`.
+    /// Those were all its operations, and many: it was aborted. Nothing else is lost, so its owner
+    /// may continue with a `TxnCore::successor`.
     Aborted,
 }
 
-/// An aborted transaction on its way back.
+/// An aborted transaction that is being rolled back.
 pub(crate) struct RollingBack {
     pub undo: Arc<TxnUndo>,
-    /// Operations below this are still to be reverted.
+    /// Operations below this are still to be undone.
     pub below: UndoNo,
     pub first_lsn: Lsn,
-    /// A beat works on it, or its ABORT is not logged yet.
+    /// A beat works on it, or its ABORT record is not logged yet.
     pub busy: bool,
 }
 
@@ -57,8 +57,9 @@ impl RollingBack {
 }
 
 impl Txns {
-    /// Reverts the operations of `t` from `mark` on: a failed statement, or ROLLBACK TO SAVEPOINT.
-    /// May wait; the caller holds no latch. However many they are, what `t` did before them stays.
+    /// Undoes the operations of `t` from `mark` on: a failed statement, or ROLLBACK TO SAVEPOINT.
+    /// May wait; the caller holds no latch. Earlier operations of `t` stay, however many are
+    /// undone.
     ///
     /// # Errors
     /// Those of `revert`, and `StatementCancelled` if `t` is cancelled after this began: then the
@@ -84,14 +85,15 @@ impl Txns {
         while above > mark {
             let to = UndoNo(above.0.saturating_sub(BEAT_ROWS).max(mark.0));
             let step = self.turn_of_rollback(t, cancelled_before, below.0 - above.0);
-            // A revert may need room in a leaf. Users who are refused for want of space have what
-            // they did reverted all the same: else the whole transaction would be given up for it.
+            // Undoing may need room in a leaf. The changes of users who are refused for want of
+            // space are undone all the same; otherwise the whole transaction would be aborted for
+            // it.
             let step = step.and_then(|()| {
                 let down = || self.roll_back_down_to(t, undo, to, &mut above, revert);
                 self.rt.freeing(down)
             });
             if let Err(error) = step {
-                // Only what is reverted is dead: the background does the rest.
+                // Only undone operations are dead: the background does the rest.
                 self.states.add_dead(t.id(), above, below);
                 self.abort(t)?;
                 return Err(error);
@@ -101,14 +103,15 @@ impl Txns {
         Ok(RolledBack::ToMark)
     }
 
-    /// Nothing but what it did from `mark` on ends with `t`: no earlier operation and no lock.
+    /// True if aborting `t` loses nothing but its operations from `mark` on: no earlier operation
+    /// and no lock.
     fn is_all_it_has(&self, t: &TxnRef, mark: UndoNo) -> bool {
         mark.0 <= 1 && t.locks.lock().is_empty()
     }
 
-    /// Before each step of an eager revert: a KILL that is younger than the revert ends it, the one
-    /// that ended the statement does not; and as the background it lets users have the log first,
-    /// but before the first step, which is all that most statements take.
+    /// Before each step of an eager rollback. A KILL that came after the rollback began ends it;
+    /// the KILL that ended the statement does not. Like the background, the rollback lets users
+    /// have the log first, except before the first step, which is all that most statements need.
     fn turn_of_rollback(&self, t: &TxnRef, cancelled_before: u64, reverted: u32) -> Result<()> {
         if t.cancelled_times() != cancelled_before {
             return Err(Error::new(Code::StatementCancelled).with("txn", t.id()));
@@ -116,7 +119,7 @@ impl Txns {
         if reverted == 0 { Ok(()) } else { self.wait_like_a_user() }
     }
 
-    /// Reverts the operations below `above` that live, down to `to`; `above` tells how far it came.
+    /// Undoes the live operations below `above`, down to `to`; `above` returns the progress.
     fn roll_back_down_to(
         &self,
         t: &TxnRef,
@@ -136,7 +139,7 @@ impl Txns {
         Ok(())
     }
 
-    /// A row from which the last stamp of `t` has gone is no more held by it as who wrote it.
+    /// A row from which the last stamp of `t` has gone is no longer held by it as its writer.
     fn let_go_of_rolled_back(&self, t: &TxnRef, reverted: &UndoCopy) -> Result<()> {
         if !t.locks.lock().holds_written() {
             return Ok(());
@@ -149,9 +152,9 @@ impl Txns {
         Ok(())
     }
 
-    /// The compensation record of this operation is in the log (A1): from now on no checkpoint
-    /// may miss that it is dead. Called under the leaf latch. What an aborted transaction did is
-    /// dead anyway.
+    /// The compensation record of this operation is in the log (A1): from now on every checkpoint
+    /// must record that it is dead. Called under the leaf latch. The operations of an aborted
+    /// transaction are dead in any case.
     pub fn note_rolled_back(&self, stamp: Stamp) {
         if self.states.state(stamp.txn).is_undecided() {
             self.states.add_dead(stamp.txn, stamp.undo_no, UndoNo(stamp.undo_no.0 + 1));
@@ -175,11 +178,11 @@ impl Txns {
         Ok(copy)
     }
 
-    /// Reverts some rows of an aborted transaction; the last one is followed by its END record. One
-    /// whose rows or undo cannot be read does not hold up the others.
+    /// Undoes some operations of an aborted transaction; the last one is followed by its END
+    /// record. A transaction whose rows or undo cannot be read does not hold up the others.
     ///
     /// # Errors
-    /// Those of `revert` and of the log: tried again by the next beat.
+    /// Those of `revert` and of the log: the next beat tries again.
     pub fn rollback_beat(&self, revert: &dyn RollbackRow) -> Result<Beat> {
         if self.reverting.lock().is_empty() {
             return Ok(Beat::Idle);
@@ -210,7 +213,7 @@ impl Txns {
         let mut reverted = below;
         let mut result = Ok(());
         for no in (to..below.0).rev().map(UndoNo) {
-            // Operations a statement or savepoint reverted before the abort are skipped.
+            // Skip operations that a statement or savepoint undid before the abort.
             if !self.states.in_dead_range(id, no) {
                 result = self.roll_back_one(id, undo, no, revert).map(|_| ());
             }
@@ -232,9 +235,9 @@ impl Txns {
         result
     }
 
-    /// Reverts draw on the part of the log that users cannot have, so they would go on while users
-    /// wait for space. A beat takes its turn among those first. (On a full disk it does not: once
-    /// all is reverted, undo files go.)
+    /// Rollback may use the part of the log that users cannot have, so it would continue while
+    /// users wait for space. A beat therefore first queues among those users. (On a full disk it
+    /// does not: once everything is rolled back, undo files are removed.)
     fn wait_like_a_user(&self) -> Result<()> {
         match self.log()?.reserve(0, Share::User) {
             Err(error) if !error.code().is_shortage() => Err(error),
@@ -242,7 +245,7 @@ impl Txns {
         }
     }
 
-    /// The next transaction behind `after` that nobody works on.
+    /// The next transaction after `after` on which no beat works.
     fn take_rolling_back(&self, after: TxnId) -> Option<(TxnId, Arc<TxnUndo>, UndoNo)> {
         let mut reverting = self.reverting.lock();
         let mut behind = reverting.range_mut((Bound::Excluded(after), Bound::Unbounded));
@@ -269,18 +272,18 @@ impl Txns {
         self.rt.metrics.set(Metric::RollingBackTxns, self.rolling_back_count() as u64);
     }
 
-    /// Operations of all transactions that were aborted in this life: those rows are others from
-    /// the abort on, whenever they are reverted, and the log does not tell how many.
+    /// Operations of all transactions aborted since the open. Their rows count as changed from the
+    /// abort on, whenever they are undone, and the log does not tell their number.
     pub fn aborted_rows(&self) -> u64 {
         self.aborted_rows.load(Ordering::Acquire)
     }
 
-    /// Operations of aborted transactions that are still to be reverted, at most.
+    /// Upper bound of the operations of aborted transactions that are still to be undone.
     pub fn reverting_rows(&self) -> u64 {
         self.reverting.lock().values().map(|r| u64::from(r.below.0.saturating_sub(1))).sum()
     }
 
-    /// Aborted transactions whose rows are not all reverted.
+    /// Aborted transactions whose rows are not all rolled back.
     pub fn rolling_back_count(&self) -> usize {
         self.reverting.lock().len()
     }

@@ -1,33 +1,35 @@
-//! The queue of one key: who holds it, and who wants it, in the order in which they came.
+//! The queue of one key: its holders, and the requests for it in the order in which they came.
 //!
-//! 1. Nobody who came later goes before a request that conflicts with his, but for one who holds
-//!    the key (or a range over it) already: he stands in front. Two of those are a deadlock.
-//! 2. A transaction whose stamp is on the row is a holder from the moment somebody waits for it.
-//! 3. Who may go on is told by those who leave; he is a holder by then.
+//! 1. No later request overtakes a conflicting earlier one, unless its transaction holds the key
+//!    (or a range that contains it) already: such a request goes to the front. Two of these are a
+//!    deadlock.
+//! 2. A transaction whose stamp is on the row is a holder from the moment that another one waits
+//!    for it.
+//! 3. A request that leaves tells the granted ones, which are holders by then.
 
 use crate::owner::{Mode, Owner};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a request becomes when it is granted.
+/// The result of granting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// A lock that was asked for.
+    /// A requested lock.
     Asked,
-    /// The hold of who writes the row: its stamp says the same.
+    /// The hold of the row's writer, equal to its stamp.
     Writes,
-    /// Nothing: it only waits until nobody is in its way.
+    /// Nothing: the request only waits until its way is free.
     Nothing,
 }
 
 pub(crate) struct Holder<T> {
     pub owner: Arc<T>,
-    /// What it asked for.
+    /// The requested mode.
     pub asked: Option<Mode>,
-    /// There is a row: it did not lock a key that is absent.
+    /// The key had a row; false: the lock is of an absent key.
     pub row: bool,
-    /// The statement in which it asked first.
+    /// The statement that requested it first.
     pub since: u32,
     /// Its stamp is on the row, or will be.
     pub writes: bool,
@@ -51,16 +53,16 @@ pub(crate) struct Request<T> {
     pub mode: Mode,
     pub keep: Keep,
     pub ticket: u64,
-    /// It wants a key without a row.
+    /// The requested key has no row.
     pub absent: bool,
-    /// It stands in front of those who hold nothing.
+    /// It stands in front of requests of transactions that hold nothing.
     pub in_front: bool,
 }
 
 pub(crate) struct Point<T> {
     pub holders: SmallVec<[Holder<T>; 1]>,
     pub queue: VecDeque<Request<T>>,
-    /// Tickets of ranges that look again when something here has gone.
+    /// Tickets of ranges to examine again when a hold or request here has gone.
     pub ranges: Vec<u64>,
 }
 
@@ -75,7 +77,7 @@ impl<T: Owner> Point<T> {
         self.holders.iter().find(|h| h.owner.id() == owner.id())
     }
 
-    /// How it holds the key.
+    /// How `owner` holds the key.
     pub fn held_by(&self, owner: &T) -> Option<Mode> {
         self.holder(owner).map(Holder::mode)
     }
@@ -84,7 +86,7 @@ impl<T: Owner> Point<T> {
         self.holders.iter_mut().find(|h| h.owner.id() == owner.id())
     }
 
-    /// Holders in the way of a request.
+    /// Holders that block a request.
     pub fn holders_against<'a>(
         &'a self,
         owner: &'a T,
@@ -94,7 +96,7 @@ impl<T: Owner> Point<T> {
         self.holders.iter().filter(against).map(|h| &h.owner)
     }
 
-    /// Requests in the way of one at this place of the queue, the nearest first.
+    /// Requests that block the one at this place of the queue, the nearest first.
     pub fn requests_against<'a>(
         &'a self,
         owner: &'a T,
@@ -105,7 +107,7 @@ impl<T: Owner> Point<T> {
         self.queue.iter().take(at).rev().filter(against)
     }
 
-    /// Where in the queue a request that comes now stands.
+    /// The place in the queue of a request that comes now.
     pub fn place_of(&self, in_front: bool) -> usize {
         match in_front {
             true => self.queue.iter().take_while(|r| r.in_front).count(),
@@ -121,13 +123,13 @@ impl<T: Owner> Point<T> {
         self.holders.is_empty() && self.queue.is_empty()
     }
 
-    /// True if nobody but `owner`, who has asked for it and does not write it, has to do with it.
+    /// True if only `owner` is concerned, and it has requested the key and does not write it.
     pub fn is_held_alone(&self, owner: &T) -> bool {
         let mine = |h: &Holder<T>| h.owner.id() == owner.id() && !h.writes && h.asked.is_some();
         self.holders.iter().all(mine) && !self.holders.is_empty() && !self.is_awaited()
     }
 
-    /// True if somebody waits here who would not hear of it if the last holder went unnoticed.
+    /// True if a request waits here that would not notice an unreported release by the last holder.
     pub fn is_awaited(&self) -> bool {
         !self.queue.is_empty() || !self.ranges.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Lists that others keep beside the log, in undo segments: a checkpoint names where they are
-//! instead of holding them. They are frames like those of undo, of transaction 0.
+//! Lists of other modules that are kept beside the log, in undo segments: a checkpoint names their
+//! places instead of containing them. They are frames like those of undo, of transaction 0.
 
 use crate::txns::Txns;
 use crate::undo::Body;
@@ -9,7 +9,7 @@ use evenkeel_format::undo::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX};
 use evenkeel_format::{Reader, put_varint};
 use std::sync::Arc;
 
-/// Where a list lies. Its space in the files is given back with the last copy of this.
+/// The place of a list. Its space in the files is freed when the last copy of this is dropped.
 #[derive(Clone)]
 pub struct SideLists(SavedAt);
 
@@ -38,7 +38,7 @@ impl Txns {
         Ok(kept.map_err(|e| self.judge(e))?.into_iter().map(SideLists).collect())
     }
 
-    /// Reads a list. `None`: its file was removed, for its user had let go of it.
+    /// Reads a list. `None`: its file was removed after its user had released it.
     ///
     /// # Errors
     /// `BadEncoding`, of the file.
@@ -46,8 +46,8 @@ impl Txns {
         self.files.read_list(at)
     }
 
-    /// The place that a checkpoint names. Before `restore`, which removes the files that nobody has
-    /// named.
+    /// Restores the place that a checkpoint names. Called before `restore`, which removes the files
+    /// that are not named.
     ///
     /// # Errors
     /// `BadEncoding`, of the environment.
@@ -68,8 +68,8 @@ mod tests {
     use evenkeel_base::Code;
     use evenkeel_io::{MemEnv, Runtime};
 
-    /// What a checkpoint names is believed only within the limits of a frame: nothing is allocated
-    /// for a length that no list has.
+    /// The lengths that a checkpoint names are accepted only within the limits of a frame, so
+    /// nothing is allocated for an impossible length.
     #[test]
     fn places_of_no_list_are_refused() {
         let txns = Txns::create(Runtime::new(Arc::new(MemEnv::new())), TxnOptions::default());

@@ -1,9 +1,9 @@
 //! Registered snapshots (protocol A2).
 //!
-//! A snapshot registers first, with the present horizon and a mark, then reads `published`, then
-//! raises its slot to that. Who computes a minimum reads `published` before the slots. So either he
-//! sees the slot, or the snapshot reads a `published` at least as large as his. The horizon only
-//! grows: a value once computed holds for every later snapshot.
+//! A snapshot first registers, with the present horizon and a mark, then reads `published`, and
+//! then raises its slot to that. A thread that computes a minimum reads `published` before the
+//! slots. So either it sees the slot, or the snapshot reads a `published` at least as large as the
+//! thread's. The horizon only grows: a computed value holds for every later snapshot.
 
 use crate::commit_ts_ranges::Separators;
 use evenkeel_base::Lsn;
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const FREE: u64 = u64::MAX;
-/// The slot's value is a lower bound: its snapshot may end anywhere from it on.
+/// The slot's value is a lower bound: its snapshot may get any value from it on.
 const RISING: u64 = 1 << 63;
 /// Slots of the first block; each block is twice as large as the one before.
 const FIRST_BLOCK: usize = 64;
@@ -33,14 +33,14 @@ thread_local! {
 }
 static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
 
-/// Lets other threads in between, in tests only: the races here are a few instructions wide.
+/// Lets other threads run, in tests only: the races here are a few instructions wide.
 #[inline(always)]
 fn pause() {
     #[cfg(test)]
     std::thread::yield_now();
 }
 
-/// Place of a registered snapshot.
+/// The place of a registered snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotPlace {
     block: usize,
@@ -88,8 +88,8 @@ impl Snapshots {
         self.slot(place).store(FREE, Ordering::SeqCst);
     }
 
-    /// Registers at a place known to be covered by another registered snapshot, which the caller
-    /// keeps registered meanwhile.
+    /// Registers at a place that another registered snapshot covers; the caller keeps that one
+    /// registered meanwhile.
     pub fn register_at(&self, at: Lsn) -> SnapshotPlace {
         self.claim(at.0)
     }
@@ -159,7 +159,7 @@ impl Snapshots {
         })
     }
 
-    /// What `any_between` would look at, for many questions.
+    /// The data that `any_between` reads, for many questions.
     pub fn separators(&self) -> Separators {
         let published = self.published();
         pause();
@@ -175,7 +175,7 @@ impl Snapshots {
         found
     }
 
-    /// Registered snapshots now.
+    /// The number of registered snapshots.
     pub fn count(&self) -> usize {
         self.values().count()
     }

@@ -106,7 +106,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Writes `row` (None: deletes), or gives the transaction that holds the row.
+    /// Writes `row` (None: deletes), or returns the transaction that holds the row.
     pub fn try_write(
         &self,
         t: &TxnRef,
@@ -182,7 +182,7 @@ impl Rows {
         Ok(())
     }
 
-    /// What `snapshot` sees of a key.
+    /// The version of a key that `snapshot` sees.
     pub fn read(&self, key: &[u8], snapshot: &Snapshot) -> Option<Vec<u8>> {
         let cell = self.cells.lock().get(key).cloned()?;
         if snapshot.sees(cell.stamp, &*self.txns) {
@@ -191,7 +191,7 @@ impl Rows {
         self.txns.visible_before(TREE, key, cell.stamp, snapshot).expect("undo is there").row
     }
 
-    /// Reverts all that is to be reverted in the background.
+    /// Undoes everything that is to be undone in the background.
     pub fn roll_back_all(&self) {
         while self.txns.rollback_beat(self).expect("reverts") == Beat::More {}
     }

@@ -1,5 +1,5 @@
-//! A transaction as its session sees it, and its parts that others touch: who waits for it, what
-//! it has locked, how far it has got. It gets an id with its first write or lock.
+//! A transaction as its session sees it, and its parts that other threads use: its waiters, its
+//! locks, its progress. It gets an id with its first write or lock.
 
 use crate::owner::{HeldLocks, Owner, WaitSeat};
 use crate::undo::TxnUndo;
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 /// A shared transaction.
 pub type TxnRef = Arc<TxnCore>;
 
-/// Where a transaction stands.
+/// The phase of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -24,7 +24,7 @@ pub enum Phase {
     Prepared = 1,
     /// Committed.
     Committed = 2,
-    /// Aborted; its rows are reverted in the background.
+    /// Aborted; its rows are rolled back in the background.
     Aborted = 3,
 }
 
@@ -33,15 +33,15 @@ pub enum Phase {
 pub struct TxnCore {
     id: AtomicU64,
     phase: AtomicU8,
-    /// Operations pushed so far; the next one has this number plus one.
+    /// Operations so far; the next one has this number plus one.
     undo_count: AtomicU32,
-    /// Marks that it may go back to, so far.
+    /// Marks so far to which it may roll back.
     statement: AtomicU32,
     first_lsn: AtomicU64,
     canceller: Arc<Canceller>,
-    /// What its owner calls it.
+    /// The tag that its owner set.
     tag: AtomicU64,
-    /// Where it waits.
+    /// The place where it waits.
     pub(crate) seat: WaitSeat<TxnCore>,
     /// Log space of the COMMIT or ABORT record, taken at the first write.
     pub(crate) outcome_space: Mutex<Option<Reserved>>,
@@ -49,11 +49,11 @@ pub struct TxnCore {
     waiters: Mutex<Waiters>,
     pub(crate) locks: Mutex<HeldLocks>,
     pub(crate) xid: OnceLock<Vec<u8>>,
-    /// Prepared, and somebody decides it: whoever comes with its id beside that is too late.
+    /// It is prepared and a thread decides it: other threads that come with its id are too late.
     pub(crate) decided: AtomicBool,
 }
 
-/// How others reach its owner; outlives a transaction that another one follows.
+/// How other threads reach its owner; it outlives the transaction if a successor follows.
 #[derive(Default)]
 struct Canceller {
     cancellation: Cancellation,
@@ -69,7 +69,8 @@ struct Waiters {
 }
 
 impl TxnCore {
-    /// One that its owner goes on with after this one: who cancels this one cancels that one.
+    /// The transaction with which its owner continues after this one: cancelling this one cancels
+    /// that one.
     pub fn successor(&self) -> TxnRef {
         let canceller = self.canceller.clone();
         Arc::new(TxnCore { canceller, tag: AtomicU64::new(self.tag()), ..TxnCore::default() })
@@ -80,17 +81,17 @@ impl TxnCore {
         TxnId(self.id.load(Ordering::Acquire))
     }
 
-    /// What its owner calls it; 0 if nothing.
+    /// The tag that its owner set; 0 if none.
     pub fn tag(&self) -> u64 {
         self.tag.load(Ordering::Relaxed)
     }
 
-    /// Its owner calls it this.
+    /// Sets the tag.
     pub fn set_tag(&self, tag: u64) {
         self.tag.store(tag, Ordering::Relaxed);
     }
 
-    /// Where it stands.
+    /// Its phase.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Open,
@@ -100,27 +101,28 @@ impl TxnCore {
         }
     }
 
-    /// A mark for a statement or savepoint: rolling back to it reverts the operations from it on.
+    /// A mark for a statement or savepoint: rolling back to it undoes the operations from it on.
     pub fn mark(&self) -> UndoNo {
         UndoNo(self.undo_count.load(Ordering::Acquire) + 1)
     }
 
-    /// Operations so far: its work, when a deadlock needs a victim.
+    /// Operations so far: the measure by which a deadlock's victim is chosen.
     pub fn undo_count(&self) -> u32 {
         self.undo_count.load(Ordering::Acquire)
     }
 
-    /// What it does from now on may be undone alone: a statement, or behind a savepoint.
+    /// Operations from now on may be undone alone: they belong to a statement, or follow a
+    /// savepoint.
     pub fn begin_statement(&self) {
         self.statement.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Rows that it holds in the lock table now.
+    /// Rows that it holds in the lock table.
     pub fn locked_rows(&self) -> usize {
         self.locks.lock().asked
     }
 
-    /// The stamp of the next operation. `Txns::reserve_undo` was called before.
+    /// The stamp of the next operation. `Txns::reserve_undo` must come before.
     pub fn next_stamp(&self) -> Stamp {
         Stamp { txn: self.id(), undo_no: self.mark() }
     }
@@ -132,7 +134,7 @@ impl TxnCore {
         self.wake().notify();
     }
 
-    /// Takes a cancellation back: the next statement may wait again.
+    /// Clears a cancellation: the next statement may wait again.
     pub fn clear_cancel(&self) {
         self.cancellation().clear();
     }
@@ -143,12 +145,12 @@ impl TxnCore {
         self.cancellation().check().map_err(|error| error.with("txn", self.id()))
     }
 
-    /// For waits of its statements for something other than transactions: `cancel` ends them.
+    /// For waits of its statements that are not for transactions: `cancel` ends them.
     pub fn cancellation(&self) -> &Cancellation {
         &self.canceller.cancellation
     }
 
-    /// How often it was cancelled until now, whether or not that was taken back.
+    /// How often it was cancelled so far, cleared cancellations included.
     pub(crate) fn cancelled_times(&self) -> u64 {
         self.canceller.times.load(Ordering::SeqCst)
     }
@@ -164,7 +166,7 @@ impl TxnCore {
         }
     }
 
-    /// No log record of it lies below this; `None` before its first write.
+    /// A lower bound of the LSNs of its log records; `None` before its first write.
     pub fn first_lsn(&self) -> Option<Lsn> {
         Some(Lsn(self.first_lsn.load(Ordering::Acquire))).filter(|lsn| *lsn != Lsn::ZERO)
     }
@@ -189,7 +191,7 @@ impl TxnCore {
         self.undo_count.store(count, Ordering::Release);
     }
 
-    /// Adds a waiter; false if it has ended, so that nobody would wake the waiter.
+    /// Adds a waiter; false if it has ended, because then nothing would wake the waiter.
     pub(crate) fn add_waiter(&self, waiter: &TxnRef) -> bool {
         let mut waiters = self.waiters.lock();
         if !waiters.ended {
@@ -198,12 +200,12 @@ impl TxnCore {
         !waiters.ended
     }
 
-    /// Takes a waiter away that gives up.
+    /// Removes a waiter that gives up.
     pub(crate) fn remove_waiter(&self, waiter: &TxnCore) {
         self.waiters.lock().txns.remove(&waiter.id());
     }
 
-    /// It has ended: wakes all who wait for that.
+    /// It has ended: wakes all its waiters.
     pub(crate) fn wake_waiters(&self) {
         let woken = {
             let mut waiters = self.waiters.lock();

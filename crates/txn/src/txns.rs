@@ -1,10 +1,11 @@
 //! `Txns`: the transactions of one database. Begin, snapshot, the first write, undo, commit,
-//! prepare, abort. Everything that others read without owning the transaction is in the parts:
-//! the commit table, the registry of snapshots, the undo directory, the lock table.
+//! prepare, abort. Everything that others read without owning the transaction is in the parts: the
+//! commit table, the registry of snapshots, the undo directory, the lock table.
 //!
-//! Order at the end of a transaction: log record and state (and `published`) in the log's ordered
-//! section; then its locks, which go to those who are next; then it leaves the active ones; then
-//! those who wait for its end are woken. None of it waits for the log to be durable.
+//! Order at the end of a transaction: its log record and state (and `published`) are set in the
+//! log's ordered section; then its locks are released and granted to the next requests; then it
+//! leaves the active transactions; then the waiters for its end are woken. None of this waits for
+//! the log to be durable.
 
 use crate::commit_table::{CommitStates, SEGMENT_IDS};
 use crate::deadlock::Deadlocks;
@@ -44,8 +45,8 @@ pub struct TxnOptions {
     pub undo_bytes: usize,
     /// Memory for the lock table; beyond it locks are refused.
     pub lock_bytes: usize,
-    /// Where all that a transaction has done is to be reverted, and it is more than this, the
-    /// transaction is aborted, which takes no time, rather than reverted eagerly.
+    /// If the rollback of all operations of a transaction would undo more rows than this, the
+    /// transaction is aborted, which takes no time, instead of being undone eagerly.
     pub eager_rollback_rows: u32,
     /// Transactions whose states leave memory together; a power of two.
     pub segment_ids: u64,
@@ -73,7 +74,7 @@ pub struct Txns {
     pub(crate) states: CommitStates,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) deadlocks: Deadlocks,
-    /// Transactions that wait for others.
+    /// The number of transactions that wait for others.
     pub(crate) waiting: AtomicUsize,
     pub(crate) watch: OnceLock<Box<dyn WaitWatch>>,
     pub(crate) locks: LockTable<TxnCore>,
@@ -81,20 +82,20 @@ pub struct Txns {
     undos: Shards<RwLock<FxHashMap<TxnId, Arc<TxnUndo>>>>,
     pub(crate) undo_used: AtomicUsize,
     pub(crate) files: UndoFiles,
-    /// Undo memory was given back.
+    /// Notified when undo memory was freed.
     pub(crate) room: Arc<Event>,
-    /// Why the last spill failed; whether it found nothing to spill.
+    /// The error of the last spill, and whether it found nothing to spill.
     pub(crate) spill_error: Mutex<Option<Error>>,
     pub(crate) spill_stuck: AtomicBool,
-    /// Something for `spill_beat`, `rollback_beat` or `purge_beat`.
+    /// Notified when `spill_beat`, `rollback_beat` or `purge_beat` has work.
     work: Arc<Event>,
     /// Ended transactions, by the LSN of their COMMIT or END, whose undo is not freed yet.
     pub(crate) history: Mutex<VecDeque<(Lsn, TxnId)>>,
-    /// Those that do not go into packs.
+    /// Ended transactions that are not packed.
     pub(crate) kept: Mutex<VecDeque<(Lsn, TxnId)>>,
     pub(crate) packs: PackedUndo,
     pub(crate) reverting: Mutex<BTreeMap<TxnId, RollingBack>>,
-    /// Operations of transactions that were aborted, all together.
+    /// Operations of aborted transactions, all together.
     pub(crate) aborted_rows: AtomicU64,
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, TxnRef>>,
     pub(crate) recovering: Mutex<BTreeMap<TxnId, crate::recovery::Recovering>>,
@@ -110,7 +111,7 @@ pub struct SnapshotGuard {
 }
 
 impl SnapshotGuard {
-    /// What it sees: transactions with cts at or below this.
+    /// The snapshot's position: it sees transactions with cts at or below this.
     pub fn at(&self) -> Lsn {
         self.at
     }
@@ -132,8 +133,8 @@ impl Drop for SnapshotGuard {
     }
 }
 
-/// Ends a transaction that has not ended. A prepared one has no owner: of those who come with its
-/// id at the same time one decides.
+/// Ends a transaction that has not ended. A prepared one has no owner: of several threads that come
+/// with its id at the same time one decides.
 fn decide<R>(t: &TxnCore, end: impl FnOnce() -> Result<R>) -> Result<R> {
     match t.phase() {
         Phase::Open => return end(),
@@ -193,13 +194,13 @@ impl Txns {
         })
     }
 
-    /// Memory for undo now.
+    /// The present limit of memory for undo.
     pub(crate) fn undo_bytes_max(&self) -> usize {
         self.undo_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Changes the shares of memory while open. What is beyond a smaller one is spilled; locks that
-    /// are held stay.
+    /// Changes the shares of memory while open. Undo beyond a smaller share is spilled; held locks
+    /// stay.
     pub fn set_memory(&self, undo_bytes: usize, lock_bytes: usize) {
         self.undo_bytes_max.store(undo_bytes, Ordering::Relaxed);
         self.locks.set_bytes_max(lock_bytes);
@@ -207,7 +208,7 @@ impl Txns {
         self.wake_background();
     }
 
-    /// Gives the log to write to. Snapshots from now on see everything committed before.
+    /// Sets the log to write to. Snapshots from now on see everything committed before.
     pub fn attach_log(&self, log: Arc<Log>) {
         self.snapshots.publish(Lsn(log.end().0.saturating_sub(1)));
         let _ = self.log.set(log);
@@ -231,15 +232,15 @@ impl Txns {
         Arc::new(TxnCore::default())
     }
 
-    /// Registers a snapshot of what is committed now (A2).
+    /// Registers a snapshot of the presently committed state (A2).
     pub fn snapshot(&self) -> SnapshotGuard {
         let (place, at) = self.snapshots.register();
         SnapshotGuard { snapshots: self.snapshots.clone(), place, at }
     }
 
-    /// What the oldest snapshot held sees, or of nothing held the present: whole, and too old. Only
-    /// for the planted fault `ReadTooOld`, which takes it for the present: nothing keeps that
-    /// position between the look and the registration.
+    /// The snapshot of the oldest one that is held, or of the present if none is held: consistent,
+    /// but too old. Only for the planted fault `ReadTooOld`, which uses it as the present: nothing
+    /// keeps that position between the look and the registration.
     pub fn oldest_snapshot(&self) -> SnapshotGuard {
         let at = self.snapshots.horizon();
         SnapshotGuard {
@@ -254,12 +255,12 @@ impl Txns {
         self.snapshots.published()
     }
 
-    /// Snapshots registered now.
+    /// The number of registered snapshots.
     pub fn snapshot_count(&self) -> usize {
         self.snapshots.count()
     }
 
-    /// The id of the next transaction that gets one.
+    /// The next id to be assigned.
     pub fn next_id(&self) -> TxnId {
         self.states.next_id()
     }
@@ -308,9 +309,9 @@ impl Txns {
         self.undos.iter().flat_map(|s| s.read().values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Prepares for one operation whose undo record takes at most `bytes`
-    /// (`UndoRecord::encoded_len_max`). With the first one the transaction gets its id and pays for
-    /// its outcome record. May wait for room: the caller holds no latch (B2).
+    /// Prepares one operation whose undo record takes at most `bytes`
+    /// (`UndoRecord::encoded_len_max`). With the first one the transaction gets its id and reserves
+    /// the log space of its outcome record. May wait for room: the caller holds no latch (B2).
     ///
     /// # Errors
     /// `TxnEnded`, `TxnTooLong`, `WritesStopped`, `DiskFull`, `StatementCancelled`.
@@ -318,7 +319,7 @@ impl Txns {
         self.reserve_undo_rows(t, bytes, 1)
     }
 
-    /// The same for several operations of `bytes` together.
+    /// As `reserve_undo`, for several operations of `bytes` together.
     ///
     /// # Errors
     /// As `reserve_undo`.
@@ -369,8 +370,8 @@ impl Txns {
         }
     }
 
-    /// Appends the undo record of an operation and gives its stamp, the one `next_stamp` told.
-    /// Called under the leaf latch, after `reserve_undo`; never waits, never fails.
+    /// Appends the undo record of an operation and returns its stamp, the one that `next_stamp`
+    /// returned. Called under the leaf latch, after `reserve_undo`; never waits, never fails.
     pub fn push_undo(
         &self,
         t: &TxnRef,
@@ -381,15 +382,15 @@ impl Txns {
     ) -> Stamp {
         let stamp = t.next_stamp();
         let record = UndoRecord { undo_no: stamp.undo_no, kind, tree, key, before };
-        // Missing only if `reserve_undo` was not called: then there is no room to pay for either.
+        // Missing only if `reserve_undo` was not called: then nothing was reserved either.
         let undo = t.undo.get_or_init(|| self.add_undo(stamp.txn));
         undo.push(&record, &self.undo_used);
         t.set_undo_count(stamp.undo_no.0);
         stamp
     }
 
-    /// Appends the undo records of inserts where no cell was, and gives the stamp of the first; the
-    /// others have the numbers behind it. As `push_undo`.
+    /// Appends the undo records of inserts at keys without a cell, and returns the stamp of the
+    /// first; the others have the following numbers. As `push_undo`.
     pub fn push_undo_inserts(
         &self,
         t: &TxnRef,
@@ -403,11 +404,12 @@ impl Txns {
         first
     }
 
-    /// Commits. `None`: it changed nothing and wrote no record; else the caller waits with
-    /// `Log::wait_commit` for the position given. Never waits.
+    /// Commits. `None`: it changed nothing and wrote no record; otherwise the caller waits with
+    /// `Log::wait_commit` for the returned position. Never waits.
     ///
     /// # Errors
-    /// `TxnEnded`; without a log `Internal`. Of a prepared one `XidUnknown` while another decides.
+    /// `TxnEnded`; without a log `Internal`. For a prepared one `XidUnknown` while another thread
+    /// decides it.
     pub fn commit(&self, t: &TxnRef) -> Result<Option<Lsn>> {
         decide(t, || self.commit_now(t))
     }
@@ -463,7 +465,7 @@ impl Txns {
         self.free_undo(id);
     }
 
-    /// Releases what an ended transaction held and wakes its waiters.
+    /// Releases the locks of an ended transaction and wakes its waiters.
     fn ended(&self, t: &TxnRef, phase: Phase) {
         t.set_phase(phase);
         self.locks.release_all(t);
@@ -474,8 +476,8 @@ impl Txns {
         t.wake_waiters();
     }
 
-    /// Aborts: logs ABORT, sets the state, releases locks and waiters. Rows are reverted by writers
-    /// who touch them and by `rollback_beat`. Never waits.
+    /// Aborts: logs ABORT, sets the state, releases locks and waiters. Rows are rolled back by
+    /// writers that touch them and by `rollback_beat`. Never waits.
     ///
     /// # Errors
     /// As `commit`.
@@ -483,8 +485,8 @@ impl Txns {
         decide(t, || self.abort_now(t)).map(|_| ())
     }
 
-    /// The same of a prepared one. The position, `None` where nothing was changed, is to be waited
-    /// for: before it is durable, a crash brings it back.
+    /// As `abort`, for a prepared transaction. The caller waits for the returned position (`None`
+    /// if nothing was changed): before it is durable, a crash brings the transaction back.
     ///
     /// # Errors
     /// As `commit`.
@@ -506,7 +508,7 @@ impl Txns {
         Ok(Some(lsn))
     }
 
-    /// Logs ABORT and hands the rows to the background; the position of the record.
+    /// Logs ABORT and passes the rows to the background; returns the position of the record.
     pub(crate) fn log_abort(
         &self,
         id: TxnId,
@@ -517,13 +519,14 @@ impl Txns {
         let mut body = Vec::with_capacity(OUTCOME_BYTES);
         encode_txn(&mut body, id);
         let undo = undo.ok_or_else(|| Error::internal("aborted without undo"))?;
-        // Known as reverting before it is aborted: a checkpoint finds it in one of the two.
+        // It is listed as rolling back before it is aborted, so a checkpoint finds it in one of the
+        // two lists.
         let (log, rows) = (self.log()?, u64::from(undo.last().0));
         self.reverting.lock().insert(id, RollingBack::new(undo, first_lsn, true));
         let (lsn, ()) = log.append_with(&mut space, RecordKind::Abort, &[&body], |_| {
             self.states.set(id, TxnState::Aborted);
         });
-        // Behind the state: whoever counts rows between the two counts again.
+        // After the state, so that a thread that counts rows between the two counts again.
         self.aborted_rows.fetch_add(rows, Ordering::AcqRel);
         if let Some(reverting) = self.reverting.lock().get_mut(&id) {
             reverting.busy = false;
@@ -533,10 +536,10 @@ impl Txns {
         Ok(lsn)
     }
 
-    /// Prepares under this XID and waits until that is durable. It keeps its locks until it is
-    /// decided (RFC 15): what it inserted under them is not seen before. They are not durable: one
-    /// found at recovery holds the rows and unique keys that it has changed. `false`: it changed
-    /// nothing and has ended.
+    /// Prepares under this XID and waits until that is durable. The transaction keeps its locks
+    /// until it is decided (RFC 15): its inserts stay invisible until then. Locks are not durable:
+    /// a transaction found at recovery holds only the rows and unique keys that it has changed.
+    /// `false`: it changed nothing and has ended.
     ///
     /// # Errors
     /// `TxnEnded`, `XidInUse`, `XidTooLong`, `WritesStopped`. After an error it is still open,
@@ -545,7 +548,7 @@ impl Txns {
         self.prepare_with(t, xid, Durability::Sync)
     }
 
-    /// The same, as durable as `durability` says: of a server whose users want less than B5.
+    /// As `prepare`, as durable as `durability` says: for a server whose users want less than B5.
     ///
     /// # Errors
     /// As `prepare`.
@@ -585,7 +588,7 @@ impl Txns {
         prepared.iter().filter(|(_, t)| t.phase() == Phase::Prepared).map(|p| p.0.clone()).collect()
     }
 
-    /// The prepared transaction of an XID, not one that is about to be prepared.
+    /// The prepared transaction of an XID; one that is about to be prepared does not count.
     ///
     /// # Errors
     /// `XidUnknown`.
@@ -595,7 +598,7 @@ impl Txns {
         found.ok_or_else(|| Error::new(Code::XidUnknown).with("xid", xid.escape_ascii()))
     }
 
-    /// Commits a prepared transaction. The position is to be waited for.
+    /// Commits a prepared transaction. The caller waits for the returned position.
     ///
     /// # Errors
     /// `XidUnknown`.

@@ -1,9 +1,9 @@
-//! Undo of one transaction: append-only chunks of encoded records in memory, a directory of one
-//! entry per chunk, chunks spilled to segment files (protocols C1, C2).
+//! Undo of one transaction (protocols C1, C2): append-only chunks of encoded records in memory, a
+//! directory of one entry per chunk, and chunks spilled to segment files.
 //!
 //! Records are addressed by undo_no only. Sealed chunks never change; a chunk that was saved to a
-//! file drops its memory when room is needed. The oldest chunks are saved first, so what is saved
-//! is always a prefix.
+//! file drops its memory when room is needed. The oldest chunks are saved first, so the saved
+//! chunks are always a prefix.
 
 use crate::packed_undo::SMALL_BYTES;
 use crate::undo_files::{Saved, SavedAt, UndoFiles};
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A chunk is sealed at this size.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
-/// One offset is kept for so many records.
+/// One offset is kept per this many records.
 const MARK_EVERY: u32 = 16;
 /// Memory of a transaction's undo beyond its chunks, and of a chunk beyond its records.
 const TXN_BYTES: usize = 256;
 const CHUNK_ENTRY_BYTES: usize = 64;
 
-/// Memory of a list that is not in its owner's.
+/// Memory of a list that is not stored inline.
 fn heap_bytes<T, const N: usize>(list: &SmallVec<[T; N]>) -> usize {
     if list.spilled() { list.capacity() * size_of::<T>() } else { 0 }
 }
@@ -74,7 +74,8 @@ struct Chunk {
     last: UndoNo,
     memory: Option<Arc<Body>>,
     saved: Option<SavedAt>,
-    /// Several saved ones, as a checkpoint lists them: split when a record of them is asked for.
+    /// Several saved chunks, as a checkpoint lists them: split when one of their records is
+    /// requested.
     extent: bool,
 }
 
@@ -91,9 +92,9 @@ struct Chunks {
     /// Chunks before this one are saved.
     saved: usize,
     freed: bool,
-    /// Trees that the records name, sorted, those of saved chunks included.
+    /// Trees that the records name, sorted, saved chunks included.
     trees: SmallVec<[TreeId; 4]>,
-    /// That of the last record: it is among them.
+    /// The tree of the last record; it is among `trees`.
     tree: Option<TreeId>,
 }
 
@@ -109,7 +110,7 @@ impl Chunks {
     }
 }
 
-/// Where a record is.
+/// The place of a record.
 enum Found {
     Memory(Arc<Body>),
     File(Saved),
@@ -130,7 +131,7 @@ impl TxnUndo {
         TxnUndo { id, chunks: Mutex::default(), memory: AtomicUsize::new(TXN_BYTES) }
     }
 
-    /// Memory now.
+    /// Its memory in bytes.
     pub fn memory(&self) -> usize {
         self.memory.load(Ordering::Relaxed)
     }
@@ -145,7 +146,7 @@ impl TxnUndo {
         }
     }
 
-    /// Makes room so that pushing so many records of `bytes` together allocates nothing.
+    /// Makes room so that pushing `records` records of `bytes` together allocates nothing.
     pub fn reserve(&self, bytes: usize, records: usize, used: &AtomicUsize) {
         let mut chunks = self.chunks.lock();
         if chunks.open.bytes.len() + bytes > CHUNK_BYTES && chunks.open.records > 0 {
@@ -160,14 +161,14 @@ impl TxnUndo {
         chunks.open.marks.reserve(records / MARK_EVERY as usize + 1);
         let after = chunks.open.memory();
         self.count(used, before, after);
-        // What is reserved together is of one table.
+        // Operations reserved together belong to one table.
         let before = heap_bytes(&chunks.trees);
         chunks.trees.reserve(1);
         let after = heap_bytes(&chunks.trees);
         self.count(used, before, after);
     }
 
-    /// Appends the records of inserts, numbered from `first` on; gives the last number.
+    /// Appends the records of inserts, numbered from `first` on; returns the last number.
     pub fn push_inserts(
         &self,
         first: UndoNo,
@@ -252,17 +253,17 @@ impl TxnUndo {
         }
     }
 
-    /// Puts the chunks of an extent in its place.
+    /// Replaces an extent by its chunks.
     fn put_split(&self, first: UndoNo, saved: Vec<Saved>) {
         let mut chunks = self.chunks.lock();
         let Some(at) = chunks.sealed.iter().position(|c| c.extent && c.first == first) else {
-            return; // Somebody else did, or it was freed.
+            return; // Another thread did so, or it was freed.
         };
         chunks.saved += saved.len() - 1;
         chunks.sealed.splice(at..=at, saved.into_iter().map(|saved| Chunk::saved(saved, false)));
     }
 
-    /// Seals what is open and gives the unsaved chunks, oldest first, up to `bytes_max`.
+    /// Seals the open chunk and returns the unsaved chunks, oldest first, up to `bytes_max`.
     pub fn unsaved(&self, bytes_max: usize, used: &AtomicUsize) -> Vec<Arc<Body>> {
         let mut chunks = self.chunks.lock();
         if chunks.freed {
@@ -283,7 +284,7 @@ impl TxnUndo {
             .collect()
     }
 
-    /// Notes that the next unsaved chunks are saved at these places; false if the undo was freed
+    /// Records that the next unsaved chunks are saved at these places; false if the undo was freed
     /// meanwhile.
     pub fn saved(&self, places: &[SavedAt]) -> bool {
         let mut chunks = self.chunks.lock();
@@ -298,7 +299,7 @@ impl TxnUndo {
         true
     }
 
-    /// Drops the memory of saved chunks. Gives the bytes gained.
+    /// Drops the memory of saved chunks. Returns the bytes gained.
     pub fn drop_saved_memory(&self, used: &AtomicUsize) -> usize {
         let mut chunks = self.chunks.lock();
         let saved = chunks.saved;
@@ -314,14 +315,14 @@ impl TxnUndo {
         gained
     }
 
-    /// True if some memory could be given up by saving.
+    /// True if saving could free some memory.
     pub fn has_records_in_memory(&self) -> bool {
         let chunks = self.chunks.lock();
         chunks.open.records > 0 || chunks.sealed.last().is_some_and(|c| c.memory.is_some())
     }
 
-    /// The saved and synced chunks, oldest first, those that lie one after the other as one extent:
-    /// what a checkpoint lists.
+    /// The saved and synced chunks, oldest first, for a checkpoint's list; adjacent ones are joined
+    /// to one extent.
     pub fn synced(&self) -> Vec<Saved> {
         let chunks = self.chunks.lock();
         let mut extents: Vec<Saved> = Vec::new();
@@ -343,7 +344,7 @@ impl TxnUndo {
         self.chunks.lock().trees.to_vec()
     }
 
-    /// Puts the extents that a checkpoint listed in place, and the trees they name. At restore.
+    /// Restores the extents that a checkpoint listed, and the trees that they name. At restore.
     pub fn restore(&self, saved: Vec<Saved>, trees: Vec<TreeId>, used: &AtomicUsize) {
         let mut chunks = self.chunks.lock();
         chunks.trees = trees.into();
@@ -370,7 +371,7 @@ impl TxnUndo {
         small.then(|| chunks.open.bytes.clone())
     }
 
-    /// Gives memory and file space back. Nobody needs these records any more.
+    /// Frees memory and file space. No reader needs these records any more.
     pub fn free(&self, used: &AtomicUsize) {
         let mut chunks = self.chunks.lock();
         if chunks.freed {

@@ -1,6 +1,6 @@
 //! Undo segments: append-only files `undo/NNNNNNNN.undo`. One writer at a time takes the turn,
-//! appends frames, and syncs when a checkpoint asks. A segment lives as long as a chunk refers to
-//! it; then its file is removed, synced or not. Numbers are never reused.
+//! appends frames, and syncs on the request of a checkpoint. A segment lives as long as a chunk
+//! refers to it; then its file is removed, synced or not. Numbers are never reused.
 
 use crate::undo::Body;
 use evenkeel_base::metrics::Metric;
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 const DIR: &str = "undo";
-/// A new segment begins when one has this size: what a file holds is given back as one.
+/// A new segment begins when the current one has this size: a file is freed as a whole.
 pub(crate) const SEGMENT_BYTES: u64 = 4 << 20;
-/// The segment that is being written is given up, if nobody needs it, when it has this size.
+/// The current segment is abandoned, if it is not needed, when it has this size.
 const GIVE_UP_BYTES: u64 = 1 << 20;
-/// Chunks read back from files that are kept.
+/// Chunks read from files that are cached.
 const CACHED_CHUNKS: usize = 8;
 
 fn path(number: u64) -> String {
@@ -42,7 +42,7 @@ impl Drop for UndoSegment {
     }
 }
 
-/// The place of a saved chunk, or of several of a transaction one after the other.
+/// The place of a saved chunk, or of several adjacent ones of a transaction.
 #[derive(Clone)]
 pub(crate) struct SavedAt {
     pub segment: Arc<UndoSegment>,
@@ -51,7 +51,7 @@ pub(crate) struct SavedAt {
     pub len: u32,
 }
 
-/// The first and the last record of what is saved at a place.
+/// The first and the last record saved at a place, and the place.
 pub(crate) type Saved = (UndoNo, UndoNo, SavedAt);
 
 impl SavedAt {
@@ -63,7 +63,7 @@ impl SavedAt {
         self.offset + u64::from(self.len)
     }
 
-    /// Takes what lies right behind along; false if `next` does not.
+    /// Extends the place by one directly behind it; false if `next` is elsewhere.
     pub fn extend(&mut self, next: &SavedAt) -> bool {
         let adjacent = self.segment.number == next.segment.number && self.end() == next.offset;
         let len = self.len.checked_add(next.len).filter(|_| adjacent);
@@ -82,7 +82,7 @@ struct Writer {
     current: Option<Current>,
     /// Segments with bytes not synced, and their lengths.
     unsynced: Vec<(Arc<UndoSegment>, u64)>,
-    /// A file was created since the directory was synced.
+    /// A file was created since the directory was last synced.
     created: bool,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct UndoFiles {
     turn_over: Arc<Event>,
     writer: Mutex<Writer>,
     removable: Arc<Mutex<Vec<u64>>>,
-    /// Segments that a restore has opened: one object each, whoever names them.
+    /// Segments that a restore has opened, one object each.
     opened: Mutex<BTreeMap<u64, Weak<UndoSegment>>>,
     cache: Mutex<Cache>,
 }
@@ -128,7 +128,7 @@ impl UndoFiles {
         self.next_number.load(Ordering::Acquire)
     }
 
-    /// New segments get numbers from here on. At restore only.
+    /// Numbers new segments from here on. At restore only.
     pub fn start_numbers_at(&self, number: u64) {
         self.next_number.fetch_max(number, Ordering::AcqRel);
     }
@@ -141,8 +141,8 @@ impl UndoFiles {
         SpillTurn(self)
     }
 
-    /// Opens a segment that a checkpoint lists. It may be missing: then nobody needs it, for it was
-    /// removed after its transactions had ended. At restore only.
+    /// Opens a segment that a checkpoint lists. A missing one is not needed: it was removed after
+    /// its transactions had ended. At restore only.
     pub fn open(&self, number: u64) -> Result<Arc<UndoSegment>> {
         if let Some(segment) = self.opened.lock().get(&number).and_then(Weak::upgrade) {
             return Ok(segment);
@@ -163,8 +163,8 @@ impl UndoFiles {
         Ok(segment)
     }
 
-    /// Lists the files that nobody has opened for `remove_unused`: an open that fails later than
-    /// here has removed nothing. At restore only, when all are open.
+    /// Lists the files that were not opened, for `remove_unused`; an open that fails later has thus
+    /// removed nothing. At restore only, after all needed ones are open.
     pub fn give_up_others(&self) -> Result<()> {
         let opened = std::mem::take(&mut *self.opened.lock());
         for name in self.rt.env.list(DIR)? {
@@ -242,8 +242,8 @@ impl UndoFiles {
         written.map(|()| places)
     }
 
-    /// Makes everything appended durable. A sync that fails, for whatever reason, stops writes: the
-    /// next one would not be told of what it has lost.
+    /// Makes everything appended durable. A failed sync stops writes, whatever the reason: the next
+    /// sync would not report what this one has lost.
     pub fn sync(&self, _turn: &SpillTurn<'_>) -> Result<()> {
         let (unsynced, created) = {
             let mut writer = self.writer.lock();
@@ -263,7 +263,7 @@ impl UndoFiles {
         Ok(())
     }
 
-    /// The chunks of an extent, by their headers. What they say is checked when they are read.
+    /// The chunks of an extent, by their headers. Their content is checked when they are read.
     pub fn split(&self, (first, last, at): &Saved, txn: TxnId) -> Result<Vec<Saved>> {
         let number = at.segment.number;
         let Some(file) = &at.segment.file else {
@@ -305,7 +305,7 @@ impl UndoFiles {
         Ok(body)
     }
 
-    /// Reads a list that is no undo; `None` if its file was missing at the restore.
+    /// Reads a list that is not undo; `None` if its file was missing at the restore.
     pub fn read_list(&self, at: &SavedAt) -> Result<Option<Vec<u8>>> {
         self.read_frame(at, TxnId::ZERO, UndoNo::ZERO, UndoNo::ZERO)
     }
@@ -328,7 +328,7 @@ impl UndoFiles {
         Ok(Some(bytes))
     }
 
-    /// Lets go of segments that no chunk refers to: they are not to be synced either.
+    /// Releases segments that no chunk refers to; they need no sync either.
     fn give_up_unused(&self) {
         let mut writer = self.writer.lock();
         let Writer { current, unsynced, .. } = &mut *writer;
@@ -338,11 +338,11 @@ impl UndoFiles {
             let listed = unsynced.iter().filter(|entry| is(entry, segment.number)).count();
             *end < GIVE_UP_BYTES || !unneeded(segment, 1 + listed)
         });
-        // The current one is held twice.
+        // The current segment has one more reference.
         unsynced.retain(|(segment, _)| !unneeded(segment, 1));
     }
 
-    /// Removes the files that nobody refers to any more. True if there was one.
+    /// Removes the files without references. True if there was one.
     pub fn remove_unused(&self) -> Result<bool> {
         self.give_up_unused();
         let unused = std::mem::take(&mut *self.removable.lock());

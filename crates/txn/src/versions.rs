@@ -1,8 +1,8 @@
 //! Older versions of rows, found through undo (C1), and skip pointers over long chains (C3).
 //!
-//! A skip pointer says: from the version made by `from` on, every version up to the one that `to`
-//! made was committed at or after `low`. So a reader below `low` goes on behind `to` at once. It
-//! stays true for ever, and the undo of `to` is kept for every reader who may follow it.
+//! A skip pointer means: every version from the one made by `from` up to the one made by `to` was
+//! committed at or after `low`. So a reader below `low` continues behind `to` at once. This stays
+//! true for ever, and the undo of `to` is kept for every reader that may follow it.
 
 use crate::txns::Txns;
 use evenkeel_base::sync::Mutex;
@@ -15,15 +15,15 @@ use evenkeel_format::undo::UndoRecord;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A skip pointer spans so many versions.
+/// A skip pointer spans this many versions.
 const SPAN: usize = 64;
-/// Skip pointers kept; beyond, all are dropped and found again.
+/// Skip pointers kept; beyond that all are dropped and found again.
 const POINTERS_MAX: usize = 1 << 14;
 
 #[derive(Default)]
 pub(crate) struct SkipPointers {
     from: Mutex<HashMap<Stamp, (Lsn, Stamp)>>,
-    /// Versions looked at by walks.
+    /// Versions that walks have examined.
     pub steps: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ impl UndoCopy {
     }
 }
 
-/// What a walk over versions has come across, to leave skip pointers behind.
+/// The versions that a walk has passed, from which it makes skip pointers.
 #[derive(Default)]
 struct Trail {
     from: Option<Stamp>,
@@ -75,11 +75,11 @@ struct Trail {
 }
 
 impl Txns {
-    /// The undo record of an operation: what a writer needs who reverts a row on touch.
+    /// The undo record of an operation, for a writer that rolls a row back on touch.
     ///
     /// # Errors
-    /// `LogDamaged` if it is not there: whoever may see the stamp needs it, so nothing frees it
-    /// before; a log that has lost its end behind a page that was written never had it.
+    /// `LogDamaged` if it is missing: a stamp that can be seen keeps its undo, so only a log that
+    /// lost its end behind a written page can lack it.
     pub fn undo_copy(&self, stamp: Stamp) -> Result<UndoCopy> {
         let mut copy = UndoCopy::default();
         let found = match self.undo_of_txn(stamp.txn) {
@@ -124,9 +124,9 @@ impl Txns {
         }
     }
 
-    /// True if a row is left once the operation `stamp` of an aborted transaction is reverted, and
-    /// what that transaction had done to the row before it. Of a row that it has changed very
-    /// often that is not looked up.
+    /// True if a row remains once the operation `stamp` of an aborted transaction, and all that the
+    /// transaction did to the row before, are undone. Also true, without a lookup, for a row that
+    /// it has changed very often.
     ///
     /// # Errors
     /// As `before`.

@@ -1,10 +1,11 @@
-//! Waits for other transactions: in the queue of a key, for a range, or for the end of one.
+//! Waits for other transactions: in the queue of a key, for a range, or for the end of a
+//! transaction.
 //!
-//! A waiter enters a queue, says where it waits, searches for a deadlock (`deadlock`), and sleeps
-//! until it is granted what it waits for: whoever does that has changed the queue before, so there
-//! is nothing to ask again.
+//! A waiter enters a queue, records its place, searches for a deadlock (`deadlock`), and sleeps
+//! until it is granted what it waits for. The granting thread has changed the queue before it wakes
+//! the waiter, so the waiter has nothing to check again.
 //!
-//! Nobody may wait here while holding a latch or a mutex.
+//! No thread may wait here while it holds a latch or a mutex.
 
 use crate::owner::WaitPlace;
 use crate::txns::Txns;
@@ -23,29 +24,29 @@ impl Deadline {
     pub const NEVER: Deadline = Deadline(None);
 }
 
-/// Told of waits of transactions for others, by their tags (`TxnCore::set_tag`; 0 without), before
-/// they begin and when somebody comes in front. Called by the waiter, with no latch or mutex of the
-/// engine held.
+/// Hears of waits of transactions for others, by their tags (`TxnCore::set_tag`; 0 without), before
+/// they begin and when another transaction comes in front. Called by the waiter, with no latch or
+/// mutex of the engine held.
 pub trait WaitWatch: Send + Sync {
-    /// False if nobody wants to hear of the waits of `waiter`.
+    /// False if the waits of `waiter` need not be reported.
     fn asks(&self, waiter: u64) -> bool {
         let _ = waiter;
         true
     }
 
-    /// `waiter` is about to wait for `others`: all that it comes behind.
+    /// `waiter` is about to wait for `others`: all that precede it.
     fn begins(&self, waiter: u64, others: &[u64]);
 }
 
-/// Lets other threads in between, in tests only: the races here are a few instructions wide.
+/// Lets other threads run, in tests only: the races here are a few instructions wide.
 #[inline(always)]
 fn pause() {
     #[cfg(test)]
     std::thread::yield_now();
 }
 
-/// A wait under way. Unless it is granted it is withdrawn, also where it unwinds: what an ended
-/// transaction asks for would be in everybody's way for ever.
+/// A wait under way. Unless it is granted it is withdrawn, also when it unwinds: a request of an
+/// ended transaction would block others for ever.
 struct Waits<'a, F: FnOnce()> {
     txns: &'a Txns,
     me: &'a TxnRef,
@@ -94,7 +95,7 @@ impl Txns {
             }
             self.ensure_id(me);
             me.seat.begin();
-            // If not, it has ended just now.
+            // If there is none, it has ended just now.
             if let Some(other) = self.active(other).filter(|other| other.add_waiter(me)) {
                 let withdraw = || other.remove_waiter(me);
                 self.wait_at(me, deadline, WaitPlace::End(other.clone()), withdraw)?;
@@ -102,8 +103,8 @@ impl Txns {
         }
     }
 
-    /// Waits for what `me` has asked for at a place until it is granted; else withdraws it.
-    /// `Seat::begin` came before it asked.
+    /// Waits for a request at a place until it is granted; otherwise withdraws it. `Seat::begin`
+    /// came before the request.
     pub(crate) fn wait_at(
         &self,
         me: &TxnRef,
@@ -114,7 +115,8 @@ impl Txns {
         let wait = Waits::begin(self, me, place.clone(), withdraw);
         let mut searched = false;
         loop {
-            // Before the look at the cancellation, or one between the two would be slept over.
+            // Before the check of the cancellation, or the waiter would sleep over one that comes
+            // between the two.
             let seen = me.wake().now();
             pause();
             me.check_cancel()?;
@@ -162,7 +164,7 @@ impl Txns {
         }
     }
 
-    /// Whom a transaction waits for.
+    /// The transactions that a transaction waits for.
     pub(crate) fn waits_of(&self, t: &TxnRef) -> Vec<TxnId> {
         let waits_for = |(_, place)| self.locks.waits_for(t, &place);
         let mut ids: Vec<TxnId> =
@@ -172,12 +174,12 @@ impl Txns {
         ids
     }
 
-    /// Calls `watch` before every wait from now on; the first one given stays.
+    /// Calls `watch` before every wait from now on; only the first call has an effect.
     pub fn watch_waits(&self, watch: Box<dyn WaitWatch>) {
         let _ = self.watch.set(watch);
     }
 
-    /// Transactions that wait for another one now.
+    /// The number of transactions that wait for another one.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }

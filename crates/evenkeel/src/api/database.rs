@@ -19,7 +19,7 @@ use std::time::Duration;
 ///
 /// One process owns a directory. All methods may be called from any thread.
 ///
-/// A tour of changing what there is and looking at it, of a table of people with their towns:
+/// A tour of schema changes and figures, on a table of people with their towns:
 ///
 /// ```
 #[doc = include_str!("people.md")]
@@ -134,10 +134,10 @@ impl Database {
         self.engine.store.create_table(name, spec).map(|_| ())
     }
 
-    /// Makes a table that nobody wants after a crash. Neither this nor a change of the table nor
-    /// dropping it waits for storage; a transaction that changes other tables too is as durable as
-    /// any. After a crash the table is there, or not, as whole as others are: the caller drops it
-    /// then. Under another name it is a table like others.
+    /// Makes a table that is not needed after a crash. Creating, changing and dropping it do not
+    /// wait for storage. A transaction that also changes other tables is as durable as any. After a
+    /// crash the table may exist, as intact as other tables; the caller then drops it. Renamed, it
+    /// becomes an ordinary table.
     ///
     /// # Errors
     /// As `create_table`.
@@ -155,7 +155,7 @@ impl Database {
         self.engine.store.drop_table(name)
     }
 
-    /// The same with a wait of its own.
+    /// As `drop_table`, with the caller's wait.
     ///
     /// # Errors
     /// As `drop_table`; `StatementCancelled`.
@@ -173,7 +173,7 @@ impl Database {
         self.engine.store.rename_table(from, to)
     }
 
-    /// The same with a wait of its own, for other schema changes of the table.
+    /// As `rename_table`, with the caller's wait for other schema changes of the table.
     ///
     /// # Errors
     /// As `rename_table`; `StatementCancelled`.
@@ -192,7 +192,7 @@ impl Database {
         self.engine.store.truncate_table(name)
     }
 
-    /// The same with a wait of its own.
+    /// As `truncate`, with the caller's wait.
     ///
     /// # Errors
     /// As `truncate`; `StatementCancelled`.
@@ -201,8 +201,8 @@ impl Database {
         self.engine.store.truncate_table_with(name, wait)
     }
 
-    /// The same, and the numbers of its auto-increment column begin at 1 again; a crash leaves both
-    /// or neither.
+    /// As `truncate_with`; the numbers of the auto-increment column also begin at 1 again. A crash
+    /// leaves both done or neither.
     ///
     /// # Errors
     /// As `truncate_with`.
@@ -211,9 +211,9 @@ impl Database {
         self.engine.store.truncate_and_restart(name, wait)
     }
 
-    /// Says that the rows of a table were copied into it from another one, whose place it takes:
-    /// snapshots from now on may read it, a plain read at an older one fails with `TableTooNew`,
-    /// as of a table made or emptied since.
+    /// Declares that the rows of a table were copied into it from another table that it replaces.
+    /// Snapshots from now on may read it; a plain read at an older one fails with `TableTooNew`, as
+    /// for a table created or emptied since.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -221,7 +221,8 @@ impl Database {
         self.engine.store.readable_from_now(name)
     }
 
-    /// Lets every snapshot read a table however young it is, as of one that belongs to a session.
+    /// Lets every snapshot read a table however new it is, as for a table that belongs to one
+    /// session.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -229,11 +230,11 @@ impl Database {
         self.engine.store.readable_always(name)
     }
 
-    /// Fills an empty table with rows that come in ascending order of the primary key, and returns
-    /// how many: the fastest way to bring rows in. Leaves are built directly, full, and the indexes
-    /// of the table in one pass over them. All rows or, on an error, none; durable when this
-    /// returns. Transactions that use the table are waited for, others wait; one with an older
-    /// snapshot gets `TableTooNew`, as after `truncate`.
+    /// Fills an empty table with rows in ascending order of the primary key and returns their
+    /// number. This is the fastest way to load rows: leaves are built directly and full, and the
+    /// indexes of the table in one pass over them. On an error the table stays empty; on success
+    /// all rows are durable. The call waits for transactions that use the table, and others wait
+    /// for it; a transaction with an older snapshot gets `TableTooNew`, as after `truncate`.
     ///
     /// ```
     /// # use evenkeel::{ColumnSpec, ColumnType, Database, Options, TableSpec, Value};
@@ -260,12 +261,12 @@ impl Database {
         self.engine.store.load_table(table, rows, &BuildProgress::default())
     }
 
-    /// Begins to copy rows into an empty table that nobody else uses, as they come: in the order of
-    /// the primary key they are loaded as by `load_table`, in another they are sorted before; where
-    /// one does not fit a page, rows are inserted by transactions that end every few of them.
-    /// `TableCopy::finish` builds the indexes, and `progress` shows and cancels it; dropped before,
-    /// the copy leaves the table with a part of both. Duplicates are found at the end, or, if the
-    /// copy `leaves_out` such rows, as they come.
+    /// Begins to copy rows into an empty table that nobody else uses. Rows that arrive in the order
+    /// of the primary key are loaded as by `load_table`; rows in another order are sorted first; if
+    /// one row does not fit a page, rows are inserted by transactions of a few rows each.
+    /// `TableCopy::finish` builds the indexes; `progress` shows and cancels the copy. A copy that
+    /// is dropped before leaves a part of the rows and index entries in the table. Duplicates are
+    /// found at the end or, if the copy `leaves_out` such rows, as they arrive.
     ///
     /// ```
     /// # use evenkeel::{BuildProgress, ColumnSpec, ColumnType, Database, Options, TableSpec};
@@ -303,7 +304,8 @@ impl Database {
         self.add_indexes_with(table, specs, &BuildProgress::default())
     }
 
-    /// The same; `progress` shows how far it is and cancels it from another thread.
+    /// As `add_indexes`; `progress` shows the progress of the build and cancels it from another
+    /// thread.
     ///
     /// ```
     #[doc = include_str!("people.md")]
@@ -326,9 +328,9 @@ impl Database {
         self.engine.store.add_indexes(table, specs, progress)
     }
 
-    /// Adds indexes to several tables, each named once, as one: all become usable at once, or none.
-    /// Writers of all of them keep the indexes up from the beginning; the tables are read one after
-    /// the other.
+    /// Adds indexes to several tables, each named once, as one change: all become usable at once,
+    /// or none. Writers of all the tables maintain the indexes from the beginning; the tables are
+    /// read one after the other.
     ///
     /// ```
     #[doc = include_str!("people.md")]
@@ -354,7 +356,7 @@ impl Database {
         self.engine.store.add_indexes_to(tables, progress)
     }
 
-    /// Waits until a build is in another phase than `known`, not longer than `timeout`; the phase.
+    /// Waits at most `timeout` until a build is in a phase other than `known`; returns the phase.
     pub fn wait_build(
         &self,
         progress: &BuildProgress,
@@ -382,8 +384,8 @@ impl Database {
         self.engine.store.add_column(table, column)
     }
 
-    /// Removes a column, without rewriting rows. Transactions that use the table are waited for:
-    /// the positions of columns change.
+    /// Removes a column, without rewriting rows. The call waits for transactions that use the
+    /// table, because the positions of columns change.
     ///
     /// # Errors
     /// `TableMissing`, `ColumnMissing`, `TableBusy`, and if a key uses it.
@@ -422,13 +424,13 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// `TableMissing`, `TableBusy`, and whatever is wrong with the change, by its own code.
+    /// `TableMissing`, `TableBusy`, and faults of the change, each by its own code.
     pub fn alter_table(&self, table: &str, change: &TableChange) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.alter_table(table, change)
     }
 
-    /// The same with a wait of its own.
+    /// As `alter_table`, with the caller's wait.
     ///
     /// # Errors
     /// As `alter_table`; `StatementCancelled`.
@@ -442,7 +444,7 @@ impl Database {
         self.engine.store.alter_table_with(table, change, wait)
     }
 
-    /// Changes several tables, each named once, as one: all of them or none, also after a crash.
+    /// Changes several tables, each named once, as one change: all or none, also after a crash.
     ///
     /// ```
     #[doc = include_str!("people.md")]
@@ -467,9 +469,9 @@ impl Database {
         self.engine.store.alter_tables(changes, wait)
     }
 
-    /// Waits until no transaction uses a table, prepared ones included: those that begin meanwhile
-    /// wait, as for a change of the table. What a caller begins then on his own (a rule that all
-    /// rows from now on have to obey) no transaction of before is left to break.
+    /// Waits until no transaction uses a table, prepared ones included. Transactions that begin
+    /// meanwhile wait, as for a change of the table. If the caller then starts a rule that all rows
+    /// must obey from now on, no earlier transaction is left that could break it.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`; `StatementCancelled`.
@@ -479,8 +481,8 @@ impl Database {
     }
 
     /// Waits until every transaction that may have changed a table by now has ended, prepared ones
-    /// included: a snapshot that is taken then has all that those have done, as long as others are
-    /// kept from writing by other means.
+    /// included. A snapshot taken afterwards sees all their changes, as long as the caller keeps
+    /// others from writing by other means.
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`; `StatementCancelled`.
@@ -490,8 +492,8 @@ impl Database {
     }
 
     /// True if these columns of bytes or text may grow to these lengths
-    /// (`TableChange::widen_columns`): those of a clustered primary key only as long as its longest
-    /// key fits a fifth of a page.
+    /// (`TableChange::widen_columns`). Columns of a clustered primary key may grow only as long as
+    /// its longest key fits a fifth of a page.
     ///
     /// # Errors
     /// `TableMissing`, `ColumnMissing`.
@@ -499,8 +501,8 @@ impl Database {
         self.engine.store.may_widen(table, columns)
     }
 
-    /// Forgets what the last change of a table was marked with (`TableChange::mark`), durably with
-    /// what is committed later.
+    /// Forgets the mark of the last change of a table (`TableChange::mark`), durably with the next
+    /// durable commit.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -522,8 +524,8 @@ impl Database {
         Ok(self.engine.store.table(table)?.layout().def.clone())
     }
 
-    /// True if some key of a table cannot be made, since its collation is gone or has changed: the
-    /// table is to be copied (ALTER TABLE ... FORCE of MariaDB).
+    /// True if some key of a table cannot be encoded because its collation is missing or has
+    /// changed. The table has to be copied (ALTER TABLE ... FORCE in MariaDB).
     ///
     /// # Errors
     /// `TableMissing`.
@@ -536,7 +538,8 @@ impl Database {
         self.engine.txns.prepared_xids()
     }
 
-    /// The tables that a prepared transaction uses: of one found by recovery, those it has changed.
+    /// The tables that a prepared transaction uses; for one found by recovery, those it has
+    /// changed.
     ///
     /// # Errors
     /// `XidUnknown`.
@@ -553,7 +556,7 @@ impl Database {
         self.engine.store.commit_prepared(xid, self.engine.present.durability())
     }
 
-    /// The ordered half of the same, as [`Txn::commit_ordered`]: its timestamp.
+    /// The ordered half of `commit_prepared`, as [`Txn::commit_ordered`]; returns its timestamp.
     ///
     /// # Errors
     /// As `commit_prepared`.
@@ -566,7 +569,7 @@ impl Database {
     /// `durability` says.
     ///
     /// # Errors
-    /// `WritesStopped`: whether it is committed shows at the next open.
+    /// `WritesStopped`: the next open decides whether it is committed.
     pub fn wait_durable(&self, commit: Lsn, durability: Durability) -> Result<()> {
         match commit {
             Lsn::ZERO => Ok(()),
@@ -583,8 +586,9 @@ impl Database {
         self.engine.store.rollback_prepared(xid, self.engine.present.durability())
     }
 
-    /// The same without the wait: what to give to [`Database::wait_durable`]. Before that a crash
-    /// brings the transaction back, prepared.
+    /// As `rollback_prepared` without the wait; returns the argument for
+    /// [`Database::wait_durable`]. A crash before that wait ends brings the transaction back,
+    /// prepared.
     ///
     /// # Errors
     /// As `commit_prepared`.
@@ -605,7 +609,7 @@ impl Database {
     }
 
     /// Reserves `wanted` auto-increment numbers of the series `offset`, `offset + increment`, ...
-    /// of a table, for a caller that fills in the column himself: the first.
+    /// of a table, for a caller that fills in the column itself; returns the first.
     ///
     /// # Errors
     /// `TableMissing`, `AutoIncrementExhausted`; `DatabaseClosed`, `OpenedReadOnly`.
@@ -621,8 +625,9 @@ impl Database {
         store.reserve_numbers(&store.table(table)?, (offset, increment), wanted)
     }
 
-    /// Moves the table's next number from `from` to `to`, for a caller that reckons a series of his
-    /// own: whether it was still `from`. One below `from` gives back what nobody was handed.
+    /// Moves the table's next number from `from` to `to`, for a caller that computes a series of
+    /// its own; returns whether it was still `from`. A `to` below `from` gives back numbers that
+    /// were not handed out.
     ///
     /// # Errors
     /// `TableMissing`; `DatabaseClosed`, `OpenedReadOnly`.
@@ -632,7 +637,7 @@ impl Database {
         store.move_numbers(&store.table(table)?, (from, to))
     }
 
-    /// Numbers of the table go on above this one.
+    /// The table's numbers continue above this one.
     ///
     /// # Errors
     /// `TableMissing`; `DatabaseClosed`, `OpenedReadOnly`.
@@ -651,7 +656,7 @@ impl Database {
         Ok(self.engine.store.next_auto(&table))
     }
 
-    /// Numbers of the table go on at this one, which may be lower than before.
+    /// The table's numbers continue at this one, which may be lower than before.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -676,12 +681,12 @@ impl Database {
         self.engine.checkpointer.take(Checkpoint::Running)
     }
 
-    /// Closes the database: writes what is dirty, for up to three seconds, and takes a last
-    /// checkpoint. The next open has to fill memtables again, and redoes the pages that were left.
-    /// Dropping the last clone does the same but can only log an error.
+    /// Closes the database: writes dirty pages for up to three seconds and takes a last checkpoint.
+    /// The next open fills memtables again and redoes the pages that were left. Dropping the last
+    /// clone does the same but can only log an error.
     ///
     /// # Errors
-    /// What stopped writes; nothing acknowledged is lost, the next open recovers.
+    /// The error that stopped writes. No acknowledged commit is lost; the next open recovers.
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }

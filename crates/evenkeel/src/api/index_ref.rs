@@ -74,8 +74,8 @@ impl<'t> IndexRef<'t> {
         self.txn.locked_index_scan(&self.table, self.position, range, direction, locking)
     }
 
-    /// Locks a range of keys for changes, at every level: nobody else writes a row there until the
-    /// transaction ends.
+    /// Locks a range of keys exclusively, at every isolation level: no other transaction writes a
+    /// row there until this one ends.
     ///
     /// # Errors
     /// As `locked_scan`.
@@ -83,9 +83,10 @@ impl<'t> IndexRef<'t> {
         self.txn.lock_range(&self.table, Some(self.position), range)
     }
 
-    /// About how many rows a range holds: counted if they are few, else estimated, within a factor
-    /// of two where few of the range were deleted or got other keys of late; what was, may count
-    /// along, or hide as many others, until the index is merged. Never 0 unless certain.
+    /// About how many rows a range holds: counted if they are few, else estimated. The estimate is
+    /// within a factor of two unless many rows of the range were deleted or got other keys
+    /// recently; their former entries may be counted, or hide as many others, until the index is
+    /// compacted. Never 0 unless certain.
     ///
     /// # Errors
     /// As `scan`.

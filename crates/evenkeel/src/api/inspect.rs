@@ -19,13 +19,13 @@ pub struct TableInfo {
     pub rows_estimate: u64,
     /// Columns.
     pub columns: u64,
-    /// Formats that its rows may be in: columns were added or dropped this often, plus one.
+    /// Row formats that its rows may have: the number of changes of its columns plus one.
     pub row_formats: u64,
     /// Clustered on a hidden id.
     pub hidden_key: bool,
-    /// A number that is another after each change of its columns or indexes.
+    /// A number that differs after each change of its columns or indexes.
     pub definition: u64,
-    /// What the last marked change of it was marked with, 0 for nothing (`TableChange::mark`).
+    /// The mark of its last marked change, 0 for none (`TableChange::mark`).
     pub mark: u64,
     /// Its indexes, and whether each may be read.
     pub indexes: Vec<(IndexStats, bool)>,
@@ -40,9 +40,9 @@ pub struct LockFigures {
     pub table: String,
     /// Index; empty for the rows themselves.
     pub index: String,
-    /// Nobody else may lock it.
+    /// No other transaction may lock it.
     pub exclusive: bool,
-    /// False while it is waited for.
+    /// False while the transaction waits for it.
     pub granted: bool,
     /// A range of keys, not one.
     pub range: bool,
@@ -50,7 +50,7 @@ pub struct LockFigures {
     pub key: Vec<u8>,
 }
 
-/// A compaction of runs of an index that is under way.
+/// A compaction that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MergeInfo {
@@ -60,15 +60,15 @@ pub struct MergeInfo {
     pub index: String,
     /// Runs that become one.
     pub runs: u64,
-    /// Bytes of them that are merged.
+    /// Bytes of them that are done.
     pub bytes_done: u64,
     /// Bytes of them in all.
     pub bytes: u64,
-    /// Writers need it; others are made to read faster, or to give space back.
+    /// Writers need it; other compactions make reads faster or free space.
     pub required: bool,
 }
 
-/// How large a table is, about.
+/// The approximate size of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSize {
@@ -79,7 +79,7 @@ pub struct TableSize {
 }
 
 impl Database {
-    /// About how many rows a table has, as cheaply as every statement may ask.
+    /// The approximate number of rows of a table, cheap enough for every statement.
     ///
     /// # Errors
     /// `TableMissing`, `DatabaseClosed`, of storage.
@@ -87,7 +87,8 @@ impl Database {
         Ok(self.size_estimate(table)?.rows)
     }
 
-    /// The same, and the bytes of the pages that hold the rows, without long values that lie apart.
+    /// As `rows_estimate`, with the bytes of the pages that hold the rows, without overflow chains
+    /// of long values.
     ///
     /// # Errors
     /// As `rows_estimate`.
@@ -131,16 +132,16 @@ impl Database {
         })
     }
 
-    /// Checks one table: tree structure, files of indexes, and each index against the rows, both
-    /// directions. Writers go on. No problems means clean.
+    /// Checks one table: tree structure, files of indexes, and each index against the rows in both
+    /// directions. Writers continue. The table is intact if there are no problems.
     ///
     /// # Errors
-    /// `TableMissing`; what keeps the check from going on.
+    /// `TableMissing`; errors that keep the check from continuing.
     pub fn check_table(&self, table: &str) -> Result<CheckReport> {
         self.engine.store.check_table(table)
     }
 
-    /// As `check_table`; `cancelled` is told how far it is, and ends it by saying so.
+    /// As `check_table`; `cancelled` hears the progress and ends the check by returning true.
     ///
     /// # Errors
     /// As `check_table`; `StatementCancelled`.
@@ -157,8 +158,7 @@ impl Database {
         self.engine.rt.health.check_writable().is_err()
     }
 
-    /// Compactions of runs under way, but for those of indexes so small that many are merged at
-    /// once.
+    /// Compactions under way, except those of indexes so small that many are compacted at once.
     pub fn merges(&self) -> Vec<MergeInfo> {
         let merges = self.engine.runs.compactions_under_way();
         let mut names: HashMap<IndexId, (String, String)> = HashMap::new();
@@ -185,14 +185,14 @@ impl Database {
     }
 
     /// Locks on keys and ranges, `limit` at most. A changed row is locked by the change itself and
-    /// is among them only while another transaction waits for it.
+    /// is listed only while another transaction waits for it.
     pub fn locks(&self, limit: usize) -> Vec<LockFigures> {
         let states: Vec<_> = self
             .tables()
             .iter()
             .filter_map(|name| Some(self.engine.store.table(name).ok()?.state()))
             .collect();
-        // Thousands of locks may be of one space.
+        // Thousands of locks may belong to one lock space.
         let mut known: HashMap<LockSpace, (String, String)> = HashMap::new();
         let named = |space: LockSpace| -> Option<(String, String)> {
             states.iter().find_map(|state| {

@@ -1,6 +1,6 @@
-//! Options of a database: one table of settings (name, type, unit, range, default, when it may
-//! change, meaning) checks the values and generates `docs/reference/settings.md`. Components, such
-//! as the environment, come by builder method and are not settings.
+//! Options of a database. One table of settings (name, type, unit, range, default, when it may
+//! change, meaning) checks the values and generates `docs/reference/settings.md`. Components such
+//! as the environment come by builder method and are not settings.
 
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_io::{Env, OverlayEnv, RealEnv};
@@ -13,12 +13,12 @@ use evenkeel_runs::{COMPACTION_HELPERS_MAX, compaction_helpers};
 /// Mebibyte.
 const MIB: u64 = 1 << 20;
 
-/// Threads of one index build at most.
+/// Threads of one index build, at most.
 const BUILD_THREADS_MAX: usize = 4;
-/// Threads that have beats of compactions beside the one that begins them.
+/// Threads that run beats of compactions, beside the one that begins compactions.
 pub(crate) const COMPACTION_HELPERS: [&str; COMPACTION_HELPERS_MAX] =
     ["ek-merge-2", "ek-merge-3", "ek-merge-4", "ek-merge-5"];
-/// The twins of all threads that merge, of a lower priority.
+/// The twins of all compaction threads, of a lower priority.
 pub(crate) const COMPACTION_TWINS: [&str; 1 + COMPACTION_HELPERS_MAX] =
     ["ek-merge-low", "ek-merge-low-2", "ek-merge-low-3", "ek-merge-low-4", "ek-merge-low-5"];
 
@@ -46,7 +46,7 @@ impl Setting {
     /// # Errors
     /// `OptionOutOfRange` naming the option, its value and its range.
     pub(crate) fn check(&self, value: u64) -> Result<()> {
-        // What is no more than the default is taken everywhere: nothing is asked of the machine.
+        // Values up to the default are accepted without a look at the machine.
         let fits = |max| (self.min..=max).contains(&value);
         if fits(self.default) || fits(self.max_here()) {
             return Ok(());
@@ -54,8 +54,8 @@ impl Setting {
         Err(self.out_of_range(value))
     }
 
-    /// The largest value on this machine, or in this container: memory that there is not cannot be
-    /// divided. The system refuses it at once, which ends the process, or kills it later.
+    /// The largest value on this machine or in this container. More memory than exists cannot be
+    /// divided: the system refuses it at once, which ends the process, or kills the process later.
     fn max_here(&self) -> u64 {
         match self.name {
             "memory_size" => self.max_beside(evenkeel_io::real::memory_bytes()),
@@ -63,10 +63,10 @@ impl Setting {
         }
     }
 
-    /// The same where there is so much memory, as far as that is known.
+    /// As `max_here`, on a machine with this much memory, as far as that is known.
     fn max_beside(&self, memory: Option<u64>) -> u64 {
         let memory = memory.unwrap_or(u64::MAX);
-        // The default is taken on every machine: it was before there was this bound.
+        // Every machine accepts the default, as before this bound existed.
         if self.name == "memory_size" { self.max.min(memory).max(self.default) } else { self.max }
     }
 
@@ -167,7 +167,8 @@ pub struct Options {
     pub create: bool,
     /// Where files lie; `None` is the operating system.
     pub env: Option<Arc<dyn Env>>,
-    /// Collations of keys; without them, tables that have such keys can be read by other keys only.
+    /// Collations of keys. Without them, tables with such keys can be read by their other keys
+    /// only.
     pub collations: Option<&'static dyn Collations>,
     /// Small sizes for tests.
     pub geometry: Geometry,
@@ -184,7 +185,7 @@ pub struct Geometry {
     pub log_bytes: Option<u64>,
     /// Bytes of undo kept in memory.
     pub undo_bytes: Option<u64>,
-    /// Bytes of run blocks. Given together with the pool's, the two lend each other memory.
+    /// Bytes of run blocks. If the pool's size is given too, the two lend each other memory.
     pub cache_bytes: Option<u64>,
     /// Bytes of fences and filters that stay in memory.
     pub resident_bytes: Option<u64>,
@@ -192,7 +193,7 @@ pub struct Geometry {
     pub logged_value_bytes: Option<u64>,
     /// Superseded chains of long values that a checkpoint lists one by one.
     pub listed_chains: Option<usize>,
-    /// Bytes of the arena of an index build: with a few KiB a small table, too, gives several runs
+    /// Bytes of the arena of an index build. With a few KiB even a small table gives several runs
     /// of each index.
     pub build_bytes: Option<u64>,
     /// Transactions whose states leave memory together; a power of two.
@@ -227,9 +228,8 @@ impl Options {
         Options::default()
     }
 
-    /// Bytes of memory that this machine has, or the control group that the process runs in (the
-    /// least limit of it and of those above it); none if nobody says. A `memory_size` larger than
-    /// that is refused.
+    /// Bytes of memory that this machine has, or the control group of the process (the lowest limit
+    /// of the group and those above it); none if unknown. A larger `memory_size` is refused.
     pub fn machine_memory() -> Option<u64> {
         evenkeel_io::real::memory_bytes()
     }
@@ -279,19 +279,19 @@ impl Options {
         if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
     }
 
-    /// Threads beside the one that begins compactions.
+    /// Compaction threads beside the one that begins compactions.
     pub(crate) fn compaction_helpers(&self) -> usize {
         compaction_helpers(if self.env.is_some() { 2 } else { evenkeel_io::real::cores() })
     }
 
-    /// Threads that merge have twins of a lower priority: not in an environment that was given,
-    /// which has its own way with threads.
+    /// Compaction threads have twins of a lower priority, except in a given environment, which
+    /// schedules threads itself.
     pub(crate) fn has_twins(&self) -> bool {
         self.env.is_none()
     }
 
-    /// Threads of one index build. A given environment has no known number of cores; it may be
-    /// simulated, where the same number everywhere makes runs repeat.
+    /// Threads of one index build. A given environment has no known number of cores. It may be
+    /// simulated, and then runs repeat only with the same number everywhere.
     pub(crate) fn build_threads(&self) -> usize {
         if self.env.is_some() { 2 } else { evenkeel_io::real::cores().min(BUILD_THREADS_MAX) }
     }
@@ -333,7 +333,7 @@ mod tests {
         options.check().err().map(|error| error.code())
     }
 
-    /// A small machine, or a container, bounds the memory; never below the default.
+    /// A small machine or container bounds the memory, but never below the default.
     #[test]
     fn the_default_fits_everywhere() {
         for setting in SETTINGS {
@@ -358,7 +358,7 @@ mod tests {
                 "log_size" => options.log_size = value,
                 "page_size" => options.page_size = Some(value as u32),
                 "lock_wait_timeout" => options.lock_wait_timeout = Duration::from_millis(value),
-                // Of a type that has no other values.
+                // Its type has no other values.
                 "durability" | "doublewrite" => return None,
                 other => panic!("{other} is not tried"),
             }

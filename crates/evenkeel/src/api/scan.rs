@@ -1,16 +1,15 @@
-//! Rows of a range as users read them, of a table and an index; `txn` and `index_ref` begin it.
+//! Rows of a range of a table or an index as users read them; `txn` and `index_ref` begin scans.
 
 use evenkeel_base::Result;
 use evenkeel_tables::{Liveness, LockWait, LockedScan, Locking, Mode, Row};
 
-/// What a read of a SERIALIZABLE transaction that may write locks.
+/// The lock that a read of a SERIALIZABLE transaction takes if the transaction may write.
 pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
 
 /// Rows of a range, one after the other.
 ///
-/// In a SERIALIZABLE transaction that may write, the call that makes it locks the whole range, and
-/// rows are read as they are now; otherwise they are read at the snapshot. Once the transaction has
-/// ended, each call fails with `TransactionEnded`.
+/// In a SERIALIZABLE transaction that may write, the call that makes the scan locks the whole
+/// range, and rows are read as they are now. Otherwise rows are read at the snapshot.
 pub struct Scan {
     rows: Rows<evenkeel_tables::Scan>,
     begun: bool,
@@ -57,8 +56,8 @@ impl Scan {
         found
     }
 
-    /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]), also after the
-    /// scan's end.
+    /// Continues behind a row of the scan, given by its clustered key bytes ([`Row::key`]), also
+    /// after the scan's end.
     ///
     /// # Errors
     /// `TransactionEnded`; of storage.
@@ -71,7 +70,7 @@ impl Scan {
         found
     }
 
-    /// Where nearly all reading and waiting of a short scan is: measured.
+    /// Nearly all reading and waiting of a short scan happens here, so this call is measured.
     fn first(&mut self, row: &mut Row) -> Result<bool> {
         self.rows.next(row, |scan, row| {
             let rt = scan.store().runtime().clone();
@@ -84,8 +83,8 @@ impl Scan {
 }
 
 impl IndexScan {
-    /// Reads the whole row of an entry that an index-only scan has given, as the scan sees it;
-    /// false if READ UNCOMMITTED meets one that has moved on.
+    /// Reads the whole row of an entry that an index-only scan has returned, as the scan sees it;
+    /// false if the row of a READ UNCOMMITTED scan has moved on.
     ///
     /// # Errors
     /// `TransactionEnded`; of storage.
@@ -119,7 +118,7 @@ impl IndexScan {
         found
     }
 
-    /// Where nearly all reading and waiting of a short scan is: measured.
+    /// Nearly all reading and waiting of a short scan happens here, so this call is measured.
     fn first(&mut self, row: &mut Row) -> Result<bool> {
         self.rows.next(row, |scan, row| {
             let rt = scan.store().runtime().clone();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The present values of the settings that may change.
 pub(crate) struct Present {
-    /// Held by whoever changes one.
+    /// Held while a setting is changed.
     changing: Mutex<()>,
     memory_size: AtomicU64,
     log_size: AtomicU64,
@@ -54,8 +54,8 @@ fn setting(name: &str) -> Result<&'static Setting> {
 }
 
 impl Engine {
-    /// Divides memory anew: what grew may be used at once, what shrank is given back in the
-    /// background, for nobody waits while frames are emptied and undo is spilled.
+    /// Divides memory anew. Parts that grew may be used at once. Parts that shrank give memory back
+    /// in the background: no caller waits while frames are emptied and undo is spilled.
     fn set_memory(&self, memory: u64) -> Result<()> {
         let shares = MemoryBudget::of(memory).with(&self.options.geometry);
         self.lending.set(&shares)?;
@@ -65,7 +65,7 @@ impl Engine {
     }
 
     /// # Errors
-    /// `OptionOutOfRange`; for a log that a test has made small, below that.
+    /// `OptionOutOfRange`; a log that a test has made small may also be smaller.
     fn check_log_size(&self, setting: &Setting, log: u64) -> Result<()> {
         match self.options.geometry.log_bytes {
             Some(least) if (least..=setting.max).contains(&log) => Ok(()),

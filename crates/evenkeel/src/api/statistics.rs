@@ -1,4 +1,4 @@
-//! Statistics of keys, for whoever plans queries over them.
+//! Statistics of keys, for query planners.
 
 use crate::Database;
 use crate::api::txn::check_writable;
@@ -7,8 +7,8 @@ use evenkeel_tables::SchemaWait;
 pub use evenkeel_tables::StatisticsEntry as KeyStatistics;
 
 impl Database {
-    /// Finds out about how many different values the first parts of each key of a table have, by a
-    /// bounded number of rows drawn from it, and keeps that for `key_statistics`. Writers go on.
+    /// Estimates how many different values the first parts of each key of a table have, from a
+    /// bounded number of sampled rows, and keeps the result for `key_statistics`. Writers continue.
     ///
     /// ```
     /// # use evenkeel::{Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation};
@@ -38,7 +38,7 @@ impl Database {
         self.engine.store.analyze_table(table)
     }
 
-    /// The same with a wait of its own, for schema changes of the table.
+    /// As `analyze_table`, with the caller's wait for schema changes of the table.
     ///
     /// # Errors
     /// As `analyze_table`; `StatementCancelled`.
@@ -47,8 +47,8 @@ impl Database {
         self.engine.store.analyze_table_with(table, wait)
     }
 
-    /// What `analyze_table` found out last about an index, or about the clustered key (`index`
-    /// empty); none if it has not looked since the key was made.
+    /// The last result of `analyze_table` for an index, or for the clustered key (`index` empty);
+    /// none if the table was not analyzed since the key was made.
     ///
     /// # Errors
     /// `TableMissing`, `IndexMissing`.

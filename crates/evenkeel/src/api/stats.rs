@@ -1,5 +1,5 @@
-//! Figures of an open database: counters and gauges, waits by cause, tables and indexes; and the
-//! check of everything against everything.
+//! Figures of an open database (counters and gauges, waits by cause, tables and indexes) and the
+//! check of the whole database.
 
 use crate::Database;
 use evenkeel_base::wait_event::StallFigures;
@@ -32,7 +32,7 @@ impl Stats {
 pub struct Info {
     /// Bytes of a page.
     pub page_size: u32,
-    /// Drawn at creation.
+    /// Random number drawn at creation.
     pub database_id: u64,
     /// True if the database had been closed before it was opened.
     pub clean: bool,
@@ -57,12 +57,12 @@ pub struct TableStats {
     pub rows_estimate: u64,
     /// Leaf pages of its tree; an estimate where there are more than 256.
     pub leaf_pages: u64,
-    /// Bytes used in leaves, per 1,000 bytes of leaf; of 256 of them where there are more.
+    /// Bytes used in leaves, per 1,000 bytes of leaf; from 256 leaves where there are more.
     pub fill_per_mille: u64,
-    /// Rows changed since the statistics of its keys were renewed (`analyze_table`, or by itself
-    /// when a tenth has changed), as counted since the open.
+    /// Rows changed since the statistics of its keys were refreshed (by `analyze_table`, or
+    /// automatically when a tenth has changed), counted since the open.
     pub changed_rows: u64,
-    /// Milliseconds since they were renewed; none if not since the open.
+    /// Milliseconds since that refresh; none if there was none since the open.
     pub analyzed_ms_ago: Option<u64>,
     /// Its indexes.
     pub indexes: Vec<IndexStats>,
@@ -133,8 +133,8 @@ impl Database {
         Ok(tables)
     }
 
-    /// Reads figures of a table without using it; anew if it was dropped or emptied beside that,
-    /// and the pages that were read are another's.
+    /// Reads figures of a table without using it. Repeats the read if the table was dropped or
+    /// emptied meanwhile, because the pages then belong to another table.
     pub(crate) fn figures_of<R>(
         &self,
         name: &str,
@@ -176,10 +176,11 @@ impl Database {
     }
 
     /// Checks the superblock's slots and every table: tree structure, files of indexes, and each
-    /// index against the rows, both directions. Writers go on. No problems means clean.
+    /// index against the rows in both directions. Writers continue. The database is intact if there
+    /// are no problems.
     ///
     /// # Errors
-    /// What keeps the check from going on; damage is in the report.
+    /// Errors that keep the check from continuing; damage is in the report.
     pub fn check(&self) -> Result<CheckReport> {
         let mut all = CheckReport::default();
         all.problems.extend(self.engine.superblock_problems()?);

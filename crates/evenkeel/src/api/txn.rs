@@ -1,4 +1,4 @@
-//! Transactions as users see them: a transaction gives table handles, those give rows.
+//! Transactions as users see them: a transaction gives table handles, and these give rows.
 //!
 //! Dropping a [`Txn`] rolls it back. Errors of kind `Conflict`, `Deadlock` and `LockTimeout` are
 //! raised by the statement, never by `commit`; after the first two the transaction should be rolled
@@ -46,8 +46,9 @@ impl Txn {
         Ok(TableRef { txn: &mut self.inner, table, reads_lock })
     }
 
-    /// Drops a table that this transaction may have used itself, of which it has no open scan: only
-    /// others are waited for. Not a part of the transaction: the table is gone however it ends.
+    /// Drops a table that this transaction may have used itself; it must have no open scan of the
+    /// table. The call waits for other transactions only. The drop is not part of the transaction:
+    /// it stays even after a rollback.
     ///
     /// ```
     #[doc = include_str!("people.md")]
@@ -68,12 +69,11 @@ impl Txn {
         self.inner.drop_table(name, wait)
     }
 
-    /// Commits; returns when that is as durable as the database's durability says. The commit
-    /// timestamp, zero if nothing was changed.
+    /// Commits and returns when the commit is as durable as the database's durability says. The
+    /// result is the commit timestamp, zero if nothing was changed.
     ///
     /// # Errors
-    /// `WritesStopped`: whether it is committed shows at the next open; `DatabaseClosed`: it is
-    /// not.
+    /// `WritesStopped`: the next open decides whether it is committed; `DatabaseClosed`: it is not.
     pub fn commit(self) -> Result<Lsn> {
         self.engine.check_open()?;
         let durability = self.engine.present.durability();
@@ -83,9 +83,9 @@ impl Txn {
         committed
     }
 
-    /// The ordered half of a commit: in effect, visible to others and timestamped, not yet durable.
-    /// [`Database::wait_durable`](crate::Database::wait_durable) is the other half; between the two
-    /// the caller may order it in a log of his own.
+    /// The ordered half of a commit: the transaction is in effect, visible to others and
+    /// timestamped, but not yet durable. [`Database::wait_durable`](crate::Database::wait_durable)
+    /// is the other half; between the two the caller may order the commit in a log of its own.
     ///
     /// # Errors
     /// `TransactionEnded`; `DatabaseClosed`.
@@ -94,7 +94,7 @@ impl Txn {
         self.inner.commit_ordered()
     }
 
-    /// Rolls back, like dropping it.
+    /// Rolls back, as dropping the transaction does.
     ///
     /// # Errors
     /// `TransactionEnded`.
@@ -102,15 +102,15 @@ impl Txn {
         self.inner.rollback()
     }
 
-    /// Off: a statement that changes or locks a row which is younger than the snapshot acts on the
-    /// newest committed version, as InnoDB does without `innodb_snapshot_isolation`, and is no
-    /// conflict. Plain reads keep the snapshot, and see what the transaction itself has changed.
+    /// Off: a statement that changes or locks a row newer than the snapshot acts on the newest
+    /// committed version, as InnoDB does without `innodb_snapshot_isolation`, and gets no conflict.
+    /// Plain reads keep the snapshot and see the transaction's own changes.
     pub fn set_snapshot_isolation(&mut self, on: bool) {
         self.inner.set_snapshot_isolation(on);
     }
 
-    /// Plain reads of a SERIALIZABLE transaction take a snapshot and lock nothing from now on: the
-    /// caller says of each read whether it locks.
+    /// From now on plain reads of a SERIALIZABLE transaction use a snapshot and lock nothing; the
+    /// caller says for each read whether it locks.
     pub fn set_reads_plain(&mut self) {
         self.inner.set_reads_plain();
     }
@@ -163,14 +163,15 @@ impl Txn {
     }
 
     /// Leaves the tables that the transaction has used, if it has neither changed nor locked
-    /// anything: schema changes no longer wait for it, until it uses them again. Its snapshot
-    /// stays. No scan of it may be open. False if it uses them on.
+    /// anything. Schema changes then no longer wait for it until it uses the tables again. Its
+    /// snapshot stays. The transaction must have no open scan. False if it keeps using the tables.
     pub fn leave_tables(&mut self) -> bool {
         self.inner.leave_tables()
     }
 
-    /// Leaves one table, if this transaction has neither changed nor locked anything in it: schema
-    /// changes no longer wait for it, until it uses the table again. It has no open scan of it.
+    /// Leaves one table, if this transaction has neither changed nor locked anything in it. Schema
+    /// changes then no longer wait for it until it uses the table again. It must have no open scan
+    /// of the table.
     ///
     /// # Errors
     /// `TableMissing`.
@@ -180,10 +181,10 @@ impl Txn {
         Ok(())
     }
 
-    /// First phase of a two-phase commit: durable when it returns. Finish it with
-    /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`. It
-    /// keeps its locks until then; after a restart only those of rows and unique keys that it has
-    /// changed. False: it changed nothing and has ended.
+    /// First phase of a two-phase commit: the transaction is durable when this returns. Finish it
+    /// with [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`.
+    /// It keeps its locks until then, but after a restart only those of rows and unique keys that
+    /// it has changed. False: it changed nothing and has ended.
     ///
     /// ```
     #[doc = include_str!("people.md")]
@@ -202,8 +203,8 @@ impl Txn {
         self.prepare_with(xid, Durability::Sync)
     }
 
-    /// The same, as durable as `durability` says: with less than `Sync` a crash of the machine may
-    /// lose what its coordinator takes for prepared.
+    /// As `prepare`, as durable as `durability` says. With less than `Sync` a crash of the machine
+    /// may lose a transaction that its coordinator believes prepared.
     ///
     /// # Errors
     /// As `prepare`.
@@ -217,8 +218,8 @@ impl Txn {
         self.inner.set_lock_wait(time);
     }
 
-    /// Begins a statement of several calls: it can be undone alone, with READ COMMITTED its plain
-    /// reads share one snapshot, and a cancellation of an earlier statement is over.
+    /// Begins a statement of several calls. It can be undone alone, its plain reads share one
+    /// snapshot under READ COMMITTED, and it clears the cancellation of an earlier statement.
     ///
     /// ```
     #[doc = include_str!("people.md")]
@@ -238,40 +239,41 @@ impl Txn {
     /// Undoes everything since `begin_statement`, and forgets savepoints set since then.
     ///
     /// # Errors
-    /// As `rollback_to`, but that of its name.
+    /// As `rollback_to`, except the one for the name.
     pub fn rollback_statement(&mut self) -> Result<()> {
         timed(&mut self.inner, TableTxn::rollback_statement)
     }
 
-    /// Ends that statement.
+    /// Ends the statement begun by `begin_statement`.
     pub fn end_statement(&mut self) {
         self.inner.end_statement();
     }
 
-    /// True once it was rolled back: by a deadlock, or because what a statement that failed had
-    /// done could not be undone alone, or was cancelled meanwhile.
+    /// True once the transaction was rolled back: by a deadlock, or because the changes of a failed
+    /// statement could not be undone alone or that undo was cancelled.
     pub fn is_ended(&self) -> bool {
         self.inner.is_ended()
     }
 
-    /// True if `prepare` would prepare it: it has changed something, or has taken changes back.
+    /// True if `prepare` would prepare the transaction: it has changed something, or has taken
+    /// changes back.
     pub fn has_changes(&self) -> bool {
         self.inner.handle().undo_count() > 0
     }
 
-    /// A number by which [`Database::watch_waits`](crate::Database::watch_waits) names it.
+    /// Sets the number by which [`Database::watch_waits`](crate::Database::watch_waits) names it.
     pub fn set_tag(&self, tag: u64) {
         self.inner.handle().set_tag(tag);
     }
 
-    /// The clustered key bytes, as they are now, of the row that was inserted or updated last; what
-    /// they are after another change is not said.
+    /// The present clustered key bytes of the row that was inserted or updated last. They are
+    /// unspecified after any other change.
     pub fn last_key(&self) -> &[u8] {
         self.inner.last_key()
     }
 
-    /// Cancels the transaction's waits from another thread: its statement fails with `Cancelled`,
-    /// and so do later ones that wait or insert many rows, until `begin_statement`.
+    /// A handle that cancels the transaction's waits from another thread: its statement fails with
+    /// `Cancelled`, and so do later ones that wait or insert many rows, until `begin_statement`.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.inner.handle())
     }
@@ -281,7 +283,7 @@ impl Txn {
 pub struct Canceller(TxnRef);
 
 impl Canceller {
-    /// Its statement fails with `Cancelled`. Nothing, once it has ended.
+    /// Makes the statement fail with `Cancelled`. Does nothing once the transaction has ended.
     pub fn cancel(&self) {
         self.0.cancel();
     }
@@ -290,7 +292,7 @@ impl Canceller {
 /// A table in a transaction. Keys are the values of the primary key's columns, rows the values of
 /// all columns in order.
 ///
-/// A tour, of a table of people with their towns and an index over those:
+/// A tour, on a table of people with their towns and an index on the towns:
 ///
 /// ```
 #[doc = include_str!("people.md")]
@@ -339,7 +341,7 @@ pub struct TableRef<'t> {
 }
 
 impl<'t> TableRef<'t> {
-    /// Inserts a row; the number its auto-increment column got, if it has one.
+    /// Inserts a row; returns the number of its auto-increment column, if it has one.
     ///
     /// # Errors
     /// `DuplicateKey` naming the index; `ValueType`, `ValueRange`, `NullNotAllowed`; lock errors.
@@ -347,8 +349,8 @@ impl<'t> TableRef<'t> {
         timed(self.txn, |txn| txn.insert(&self.table, row))
     }
 
-    /// Inserts a row, or tells which key of it a row has already: cheaper than `insert` where many
-    /// are there.
+    /// Inserts a row, or returns which of its keys exists already. Cheaper than `insert` where many
+    /// rows exist.
     ///
     /// # Errors
     /// As `insert`, duplicates excepted.
@@ -356,8 +358,8 @@ impl<'t> TableRef<'t> {
         timed(self.txn, |txn| txn.insert_or_tell(&self.table, row))
     }
 
-    /// Inserts rows as one statement: all or, on an error, none. The number that the first row's
-    /// auto-increment column got, if there is one.
+    /// Inserts rows as one statement: all or, on an error, none. Returns the auto-increment number
+    /// of the first row, if there is one.
     ///
     /// # Errors
     /// As `insert`.
@@ -368,9 +370,9 @@ impl<'t> TableRef<'t> {
         timed(self.txn, |txn| txn.insert_many(&self.table, rows))
     }
 
-    /// Inserts rows that come in ascending order of the primary key, as one statement, and returns
-    /// how many: they are appended at the right edge of the tree, whose leaves are left full, and
-    /// nothing is kept of them here. The rows are part of the transaction like any others.
+    /// Inserts rows in ascending order of the primary key as one statement and returns their
+    /// number. They are appended at the right edge of the tree, whose leaves are left full, and are
+    /// not buffered here. The rows are part of the transaction like any others.
     ///
     /// ```
     #[doc = include_str!("people.md")]
@@ -382,7 +384,7 @@ impl<'t> TableRef<'t> {
     /// ```
     ///
     /// # Errors
-    /// `RowsNotSorted` naming the row; as `insert`. Nothing of the load is left then.
+    /// `RowsNotSorted` naming the row; those of `insert`. None of the rows is left then.
     pub fn bulk_load<R: AsRef<[Value]>>(
         &mut self,
         rows: impl IntoIterator<Item = R>,
@@ -402,12 +404,12 @@ impl<'t> TableRef<'t> {
     /// Inserts a row unless one of its unique keys exists; true if it was inserted.
     ///
     /// # Errors
-    /// As `insert`, but for `DuplicateKey`.
+    /// As `insert`, except `DuplicateKey`.
     pub fn insert_or_ignore(&mut self, row: &[ValueRef<'_>]) -> Result<bool> {
         timed(self.txn, |txn| txn.insert_or_ignore(&self.table, row))
     }
 
-    /// Inserts a row, or changes the one that has its key: by `changes`, or to `row` if there are
+    /// Inserts a row, or changes the row that has its key: by `changes`, or to `row` if there are
     /// none. True if it was inserted.
     ///
     /// # Errors
@@ -433,8 +435,8 @@ impl<'t> TableRef<'t> {
     }
 
     /// Begins a long value for a column of bytes or text, written as a stream before its row, for
-    /// [`insert_large`](TableRef::insert_large) or [`update_large`](TableRef::update_large). It is
-    /// never in memory as a whole. A value that no row takes is freed.
+    /// [`insert_large`](TableRef::insert_large) or [`update_large`](TableRef::update_large). The
+    /// whole value is never in memory. A value that no row takes is freed.
     ///
     /// ```
     /// # use evenkeel::{Access, ColumnSpec, ColumnType, Database, Isolation, Options, TableSpec};
@@ -466,8 +468,8 @@ impl<'t> TableRef<'t> {
         self.txn.large_value(&self.table)
     }
 
-    /// As `insert`, with long values for columns (position, value), whose place in `row` is not
-    /// looked at. On an error they are given up.
+    /// As `insert`, with long values for columns (position, value); the values of these columns in
+    /// `row` are ignored. On an error the long values are freed.
     ///
     /// # Errors
     /// As `insert`; `EntryTooLong` for a column of a key or index.
@@ -479,7 +481,7 @@ impl<'t> TableRef<'t> {
         timed(self.txn, |txn| txn.insert_large(&self.table, row, large))
     }
 
-    /// As `update`, with long values for columns (position, value). On an error they are given up.
+    /// As `update`, with long values for columns (position, value). On an error they are freed.
     ///
     /// # Errors
     /// As `update`; `EntryTooLong` for a column of a key or index.
@@ -600,8 +602,8 @@ impl<'t> TableRef<'t> {
         timed(self.txn, |txn| txn.update_by_key(&self.table, key, changes))
     }
 
-    /// As `update`, of the row that `row` holds. If it was locked when it was read
-    /// (`get_for_update`, a scan that locks), and is as it was then, it is not looked for again.
+    /// As `update`, for the row that `row` holds. The row is not searched again if it was locked
+    /// when it was read (`get_for_update`, a scan that locks) and has not changed since.
     ///
     /// # Errors
     /// As `update`.
@@ -617,7 +619,7 @@ impl<'t> TableRef<'t> {
         timed(self.txn, |txn| txn.delete_by_key(&self.table, key))
     }
 
-    /// As `delete`, of the row that `row` holds, which is looked for as `update_read` says.
+    /// As `delete`, for the row that `row` holds; it is searched again as in `update_read`.
     ///
     /// # Errors
     /// As `delete`.
@@ -665,8 +667,8 @@ impl<'t> TableRef<'t> {
         self.txn.locked_scan(&self.table, range, direction, locking)?.each(f)
     }
 
-    /// Locks a range of the primary key for changes, at every level: nobody else writes a row there
-    /// until the transaction ends.
+    /// Locks a range of the primary key exclusively, at every isolation level: no other transaction
+    /// writes a row there until this one ends.
     ///
     /// # Errors
     /// Lock errors, faults of the range.
@@ -674,7 +676,7 @@ impl<'t> TableRef<'t> {
         self.txn.lock_range(&self.table, None, range)
     }
 
-    /// A scan that locks the newest version of each row of a range as it is asked for.
+    /// A scan that locks each row of a range and returns its newest version.
     ///
     /// # Errors
     /// Lock errors, faults of the range.
@@ -729,7 +731,7 @@ impl<'t> TableRef<'t> {
     /// # Errors
     /// `IndexMissing`, `TableBusy` while a schema change takes too long.
     pub fn index(self, name: &str) -> Result<IndexRef<'t>> {
-        // First: a schema change must not move the index between here and the scan.
+        // First use the table: a schema change must not move the index between here and the scan.
         self.txn.use_table(&self.table)?;
         let position = self.table.layout().index(name)?;
         let (table, reads_lock) = (self.table, self.reads_lock);

@@ -1,12 +1,14 @@
-//! The ballast (protocol G4): a file whose blocks are kept for background work that must go on when
-//! the disk is full: flushing a generation, compactions that ingest needs (in small pieces, each of
-//! which gives back what it read), saving undo for a checkpoint, reverting.
+//! The ballast (protocol G4): a file that reserves disk blocks for the background work that must
+//! continue when the disk is full. That work is the flush of a generation, compactions that ingest
+//! needs (in small pieces, each of which frees the space of its input), saving undo for a
+//! checkpoint, and rollback.
 //!
-//! Held: users' writes fail for want of space by themselves, before these blocks are touched. When
-//! required background work finds the disk full, user writes are refused first, then the blocks go
-//! back to the file system, and the work is tried again. Indexes full of garbage are merged then
-//! (`Runs::set_short`), and nothing that frees none. Once all of it is done and the blocks can be
-//! had again, users go on. (Two log segments are kept back in the same way by the log itself.)
+//! Invariants: users' writes fail with `DiskFull` by themselves before the ballast is touched. When
+//! required background work finds the disk full, the ballast first refuses user writes, then
+//! returns its blocks to the file system, and the work is repeated. From then on compactions choose
+//! indexes full of garbage (`Runs::set_short`) and skip those that free nothing. Users continue
+//! once all required work is done and the blocks are reserved again. (The log reserves two segments
+//! of its own in the same way.)
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, Error, Result};
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BALLAST_FILE: &str = "evenkeel.ballast";
-/// A ballast given away is asked back this often.
+/// Interval at which the released ballast tries to reserve its blocks again.
 const REST: Duration = Duration::from_millis(500);
 
 /// The reserve of blocks.
@@ -26,22 +28,23 @@ pub(crate) struct Ballast {
     bytes: u64,
     state: Mutex<State>,
     event: Arc<Event>,
-    /// Is told whether it is gone.
+    /// Hears whether the ballast is gone.
     tell: Box<dyn Fn(bool) + Send + Sync>,
 }
 
 #[derive(Default)]
 struct State {
     held: bool,
-    /// Actors that found the disk full and have not ended their work since.
+    /// Actors that found the disk full and have not finished their work since.
     stuck: BTreeSet<&'static str>,
-    /// Actors whose last beat the system had no file or memory for.
+    /// Actors whose last beat failed because the system had no file or memory for it.
     limited: BTreeSet<&'static str>,
 }
 
 impl Ballast {
-    /// Takes the blocks. On a disk that is full already the database opens all the same, and user
-    /// writes are refused until they can be had. `tell` hears when they go and when they are back.
+    /// Reserves the blocks. If the disk is full already, the database opens all the same and
+    /// refuses user writes until the blocks can be reserved. `tell` hears when they are released
+    /// and when they are back.
     ///
     /// # Errors
     /// Those of the environment but `DiskFull`.
@@ -70,12 +73,13 @@ impl Ballast {
     }
 
     fn take(&self) -> Result<()> {
-        // At an open it is there as a rule: nothing has changed that a sync could make durable.
+        // At an open the file usually has its full length; then nothing has changed that needs a
+        // sync.
         let is_there = self.file.len()? == self.bytes;
         let allocated = self.file.allocate(0, self.bytes);
         let taken = allocated.and_then(|()| if is_there { Ok(()) } else { self.file.sync() });
         if let Err(error) = taken {
-            // Some of it may have been had.
+            // The file system may have reserved a part.
             self.file.set_len(0)?;
             return Err(error);
         }
@@ -87,7 +91,7 @@ impl Ballast {
         if gone { self.file.set_len(0) } else { Ok(()) }
     }
 
-    /// Refuses user writes and gives the blocks to whoever can use them.
+    /// Refuses user writes and returns the blocks to the file system.
     pub(crate) fn give(&self, error: &Error) {
         self.rt.health.refuse(error.clone());
         let held = std::mem::replace(&mut self.state.lock().held, false);
@@ -102,8 +106,8 @@ impl Ballast {
         }
     }
 
-    /// What a beat of an actor whose work is required found out about the disk and the system. An
-    /// actor is stuck until it has nothing left to do.
+    /// Records what a beat of a required actor found out about the disk and the system. An actor
+    /// counts as stuck until it has nothing left to do.
     pub(crate) fn note(&self, actor: &'static str, result: &Result<Beat>) {
         match result {
             Err(error) if error.code() == Code::SystemLimit => self.note_limit(actor, error),
@@ -121,8 +125,8 @@ impl Ballast {
         }
     }
 
-    /// The system has no file or memory for an actor. Blocks of the disk are no help; users are
-    /// refused if it happens twice in a row, for once is soon over.
+    /// The system has no file or memory for an actor. Releasing disk blocks does not help. Users
+    /// are refused only if this happens twice in a row, because a single failure usually passes.
     fn note_limit(&self, actor: &'static str, error: &Error) {
         let is_first = self.state.lock().limited.insert(actor);
         if !is_first {
@@ -138,7 +142,7 @@ impl Ballast {
         }
     }
 
-    /// Asks the blocks back when nobody needs them any more; then users go on.
+    /// Reserves the blocks again when no actor needs them any more; then users continue.
     ///
     /// # Errors
     /// Those of the environment but `DiskFull`.

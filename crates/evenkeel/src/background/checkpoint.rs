@@ -1,14 +1,15 @@
-//! The continuous fuzzy checkpoint (architecture 4.5, protocols B3, B4, C2). It writes no page: it
-//! finds the lowest log position that is still needed, records the run list and the undecided
-//! transactions in the log, and names that record in the superblock.
+//! The continuous fuzzy checkpoint (protocols B3, B4, C2). It writes no page: it finds the lowest
+//! log position that is still needed, records the run list and the undecided transactions in the
+//! log, and names that record in the superblock.
 //!
 //! ```text
 //! redo position <= min(oldest dirty page, low LSN of the oldest unflushed generation)
 //!               <= log end when the checkpoint began <= LSN of its record < durable
 //! ```
 //!
-//! Generations need more of the log than pages do, as a rule: where page redo begins is named too,
-//! so that recovery reads no page for changes that it has (`Superblock::page_redo`).
+//! Generations usually need more of the log than pages do. The superblock therefore also names the
+//! position at which page redo begins (`Superblock::page_redo`), so that recovery reads no page for
+//! changes that the page has already.
 
 use crate::open::superfile::SuperFile;
 use evenkeel_base::fault_injection::Fault;
@@ -35,8 +36,8 @@ pub(crate) const SECTION_CHAINS: u8 = 3;
 /// Section of the lists of `Chains`; only if there are any: older builds do not know it.
 pub(crate) const SECTION_CHAIN_LISTS: u8 = 4;
 
-/// Superseded chains that a checkpoint lists one by one, in 32 bytes each, in a log of this
-/// capacity: 1/16 of what is written between two checkpoints at least.
+/// Number of superseded chains that a checkpoint lists one by one, in 32 bytes each, for a log of
+/// this capacity. A checkpoint is written after at least 1/16 of the capacity.
 fn listed_chains(capacity: u64) -> usize {
     (capacity / 8192).min(8192) as usize
 }
@@ -57,7 +58,8 @@ pub(crate) struct Recorder {
     pub runs: Arc<Runs>,
     pub txns: Arc<Txns>,
     pub chains: Arc<Chains>,
-    /// More superseded chains than these go to lists beside the log; `None`: as its size says.
+    /// More superseded chains than this go to lists beside the log; `None` derives the number from
+    /// the log's size.
     pub listed_chains: Option<usize>,
 }
 
@@ -67,7 +69,8 @@ impl Recorder {
     /// # Errors
     /// `Full` if there is no room even for system records, those of the log.
     pub(crate) fn record(&self) -> Result<Recorded> {
-        // The log end comes first: whatever is dirtied or activated later starts at or after it.
+        // Read the log end first: pages dirtied and generations activated later start at or after
+        // it.
         let (redo, page_redo) = self.redo_now();
         self.txns.checkpoint_undo(redo)?;
         let listed = self.listed_chains.unwrap_or_else(|| listed_chains(self.log.capacity()));
@@ -77,7 +80,7 @@ impl Recorder {
             (SECTION_RUNS, self.runs.snapshot_blob()),
             (SECTION_TXNS, self.txns.checkpoint_blob()),
             (SECTION_CHAINS, self.chains.checkpoint_blob()),
-            // Behind that of the transactions.
+            // This section follows that of the transactions.
             (SECTION_CHAIN_LISTS, self.chains.lists_blob()),
         ];
         sections.retain(|(id, bytes)| *id != SECTION_CHAIN_LISTS || !bytes.is_empty());
@@ -86,10 +89,10 @@ impl Recorder {
         Ok(Recorded { redo: redo.min(first), page_redo: page_redo.min(first), checkpoint: first })
     }
 
-    /// The lowest log position that pages or generations still need, and the lowest that pages do.
-    /// The first never goes back, though a page may enter late with a log end that was read before
-    /// the last checkpoint: its record is appended after that, so it lies behind what that
-    /// checkpoint found, and the log below may be recycled by now.
+    /// The lowest log position that pages or generations still need, and the lowest that pages
+    /// need. The first never goes back. A page may enter the dirty list late, with a log end that
+    /// was read before the last checkpoint; its record is appended after that, so it lies behind
+    /// the position that the checkpoint found, and the log below that may be recycled by now.
     fn redo_now(&self) -> (Lsn, Lsn) {
         let (mut end, dirty) = (self.log.end(), self.pages.oldest_dirty_lsn());
         if evenkeel_base::fault_injection::is(Fault::LogEndReadLate) {
@@ -102,8 +105,8 @@ impl Recorder {
         (redo, pages.max(redo))
     }
 
-    /// Appends the parts; the LSNs of the first and the last. All their space is reserved before: a
-    /// checkpoint that does not fit takes none from the next one, which may.
+    /// Appends the parts and returns the LSNs of the first and the last. All their space is
+    /// reserved first: a checkpoint that does not fit takes no space from a later one that may.
     fn append(&self, bytes: &[u8]) -> Result<(Lsn, Lsn)> {
         let parts: Vec<&[u8]> = bytes.chunks(CHECKPOINT_PART_BYTES).collect();
         let heads: Vec<_> = (0..parts.len()).map(|i| encode_part_head(i, parts.len())).collect();
@@ -120,23 +123,23 @@ impl Recorder {
     }
 }
 
-/// Which one it is.
+/// The kind of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checkpoint {
-    /// The database goes on.
+    /// The database stays open.
     Running,
-    /// Nothing is written after it. Clean: all pages are in place.
+    /// Nothing is written after this checkpoint. `clean`: all pages are on disk.
     Last { clean: bool },
 }
 
-/// Takes checkpoints, one at a time: for the thread that calls `beat`, for users who ask for one,
-/// for whoever closes the database.
+/// Takes checkpoints, one at a time: for the thread that calls `beat`, for users who request one,
+/// and for the close of the database.
 pub(crate) struct Checkpointer {
     recorder: Recorder,
     superfile: SuperFile,
-    /// Held by who is taking one.
+    /// Held by the thread that is taking a checkpoint.
     turn: EventLatch,
-    /// The last one was taken: one behind it would say that the database is open.
+    /// The last checkpoint was taken; another one would mark the database as open.
     is_closed: AtomicBool,
     /// Log end at the last checkpoint, so that an idle database takes none.
     last_end: AtomicU64,
@@ -154,7 +157,7 @@ impl Checkpointer {
         self.superfile.get()
     }
 
-    /// What is wrong with the superblock file now. Nobody writes it meanwhile.
+    /// Problems of the superblock file now. The superblock is not written meanwhile.
     ///
     /// # Errors
     /// Those of the environment.
@@ -163,10 +166,10 @@ impl Checkpointer {
         self.superfile.problems()
     }
 
-    /// Sets to work who holds the checkpoint up, then takes one if the log has grown by 1/16 of its
-    /// capacity since the last one, if one would free as much (after recovery the log may be full,
-    /// so that nothing makes it grow), or an eighth of that while nobody writes, or if it is what
-    /// operations that wait for log space need.
+    /// Wakes the actors that hold the checkpoint up. Then takes a checkpoint in any of these cases:
+    /// the log has grown by 1/16 of its capacity since the last one; a checkpoint would free as
+    /// much (after recovery the log may be full, so that it does not grow); nobody writes and it
+    /// would free an eighth of that; operations that wait for log space need it.
     ///
     /// # Errors
     /// Those of `take`.
@@ -187,8 +190,8 @@ impl Checkpointer {
         Ok(Beat::Idle)
     }
 
-    /// True while nobody writes (RFC 33): the cleaner writes the pages that are dirty, and tells of
-    /// each bucket that is empty; an active generation that holds much of the log is handed over.
+    /// True while nobody writes (RFC 33). The cleaner then writes the dirty pages and reports each
+    /// bucket that becomes empty; an active generation that holds much of the log is handed over.
     fn rest(&self) -> bool {
         let Recorder { log, pages, runs, .. } = &self.recorder;
         let Some(end) = pages.quiet_at() else { return false };
@@ -196,12 +199,12 @@ impl Checkpointer {
         true
     }
 
-    /// Whoever holds the checkpoint below the position it should have reached goes to work: the
-    /// active generation is handed over, the cleaner looks at its oldest pages. Each reports with
-    /// the event of this thread when it has come further, so an operation that waits for log space
-    /// has always somebody who works for it, or is itself the one that others wait for. (Undo of
-    /// open transactions is saved by the checkpoint, duties to free chains are listed in it
-    /// or saved as well: neither holds it up.)
+    /// Wakes the actors that hold the checkpoint below the position it should have reached: the
+    /// active generation is handed over and the cleaner looks at its oldest pages. Each actor
+    /// notifies the event of this thread when it has advanced. So for every operation that waits
+    /// for log space an actor works, unless the operation itself is the one that the others wait
+    /// for. (The checkpoint saves undo of open transactions, and lists or saves duties to free
+    /// chains; neither holds it up.)
     fn press(&self) {
         let Recorder { log, pages, runs, .. } = &self.recorder;
         runs.hand_over_old();
@@ -211,13 +214,13 @@ impl Checkpointer {
         pages.press();
     }
 
-    /// Takes a checkpoint now; the last one leaves the database closed.
+    /// Takes a checkpoint now; a checkpoint of the kind `Last` leaves the database closed.
     ///
     /// # Errors
     /// `WritesStopped`; `DatabaseClosed`; `Full`; those of the log and the superblock.
     pub(crate) fn take(&self, what: Checkpoint) -> Result<()> {
-        // Two at a time would write one slot of the superblock: the one whose bytes stay there may
-        // need log that the other has let go.
+        // Two checkpoints at a time would write the same superblock slot. The one that stays there
+        // might need log that the other has released.
         let Recorder { rt, log, .. } = &self.recorder;
         let _turn = self.turn.lock(rt, Cause::LogSync);
         rt.health.check_writable()?;
@@ -247,8 +250,8 @@ mod tests {
     };
     use evenkeel_io::SimEnv;
 
-    /// A table to which one session writes while the other records checkpoints; how many met a page
-    /// that was dirty already when the record was there.
+    /// One session writes a table while another records checkpoints. Returns the number of
+    /// checkpoints that met a page that was dirty already when the record was written.
     fn met(seed: u64) -> usize {
         let sim = SimEnv::new(seed);
         let geometry = Geometry { pool_bytes: Some(1 << 20), ..Geometry::default() };
@@ -286,7 +289,7 @@ mod tests {
         met.load(Ordering::Relaxed) as usize
     }
 
-    /// B4: what was dirtied while a checkpoint was recorded is redone from where it was dirtied.
+    /// B4: pages dirtied while a checkpoint was recorded are redone from where they were dirtied.
     #[test]
     fn no_dirty_page_is_older_than_where_page_redo_begins() {
         let met: usize = (1..=40).map(met).sum();

@@ -1,13 +1,14 @@
-//! Whether compactions go before users or behind them where both want a processor (RFC 0023).
+//! Decides whether compaction threads run at the usual or at a lower priority where they and users
+//! compete for the processors (RFC 0023).
 //!
-//! Two threads on two cores that merge leave whoever inserts two thirds of one, in seconds in which
-//! there is much to merge: that is felt. Threads of a lower priority leave him what he wants, and
-//! have the rest, which is enough as long as few are at work. Where many are they would get next to
-//! nothing, and a thread cannot be given its priority back. So each thread that compactions has a
-//! twin of a lower priority, and one of the two has the beats: the twin, until it is seen to
-//! starve.
+//! Two compaction threads on two cores leave an inserting thread two thirds of one core, so users
+//! notice seconds with much compaction. Threads of a lower priority leave users the processors that
+//! they want and use the rest, which is enough while few users are at work. While many users are at
+//! work such threads would get next to nothing, and a thread cannot be given its priority back. So
+//! each compaction thread has a twin of a lower priority, and one of the two has the turn: the
+//! twin, until it starves.
 //!
-//! Invariants: the two have no beat at once. Whoever has the beats is woken when they become his.
+//! Invariants: at most one of the two twins runs a beat. A twin is woken when it gets the turn.
 
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -18,18 +19,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SECOND: u64 = 1_000_000_000;
-/// Time of threads that merge, at work or waiting for a processor, between two looks.
+/// Time of compaction threads, running or waiting for a processor, between two evaluations.
 const LOOK_NS: u64 = SECOND / 5;
-/// Threads of a lower priority that wait for a processor longer than so many times the time that
-/// they have one starve.
+/// Threads of a lower priority starve if they wait for a processor longer than this many times the
+/// time that they run.
 const STARVED: u64 = 3;
-/// After that those of the usual priority have the beats, for so long at least and at most: the
-/// longer the sooner the others starved again.
+/// After starvation the threads of the usual priority have the turn, for at least the first and at
+/// most the second time: the sooner the others starved again, the longer.
 const USUAL_NS: (u64, u64) = (5 * SECOND, 80 * SECOND);
-/// Who has not starved for so long is not remembered to have.
+/// Starvation is forgotten after this time without any.
 const FINE_NS: u64 = 10 * SECOND;
 
-/// Whose turn it is, since when, and how long those of the usual priority have it at least.
+/// Which priority has the turn, since when, and how long the usual priority keeps it at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Turn {
     is_low: bool,
@@ -37,7 +38,7 @@ struct Turn {
     usual_ns: u64,
 }
 
-/// The law: threads that merge had a processor for `ran_ns` and waited for one for `waited_ns`.
+/// The law: compaction threads ran for `ran_ns` and waited for a processor for `waited_ns`.
 fn next(turn: Turn, ran_ns: u64, waited_ns: u64, now_ns: u64) -> Turn {
     let long = now_ns.saturating_sub(turn.since_ns);
     match turn.is_low {
@@ -46,7 +47,7 @@ fn next(turn: Turn, ran_ns: u64, waited_ns: u64, now_ns: u64) -> Turn {
             let usual_ns = more.clamp(USUAL_NS.0, USUAL_NS.1);
             Turn { is_low: false, since_ns: now_ns, usual_ns }
         }
-        // Even those of the usual priority are kept waiting: the others would starve.
+        // Even threads of the usual priority wait much: those of the lower one would starve.
         false if long >= turn.usual_ns && waited_ns < ran_ns => {
             Turn { is_low: true, since_ns: now_ns, ..turn }
         }
@@ -57,12 +58,12 @@ fn next(turn: Turn, ran_ns: u64, waited_ns: u64, now_ns: u64) -> Turn {
 #[derive(Default)]
 struct State {
     turn: Turn,
-    /// Since the last look.
+    /// Sums since the last evaluation.
     ran_ns: u64,
     waited_ns: u64,
 }
 
-/// Shared by all threads that merge.
+/// Shared by all compaction threads.
 pub(crate) struct CompactionPriority {
     state: Mutex<State>,
     is_low: AtomicBool,
@@ -85,7 +86,7 @@ impl CompactionPriority {
         self.events.iter().for_each(|event| event.notify());
     }
 
-    /// So long a thread that compactions ran, and so long it waited for a processor.
+    /// A compaction thread ran this long, and waited this long for a processor.
     fn saw(&self, ran_ns: u64, waited_ns: u64, now_ns: u64) {
         let has_changed = {
             let mut state = self.state.lock();
@@ -99,7 +100,7 @@ impl CompactionPriority {
             let has_changed = turn.is_low != state.turn.is_low;
             *state = State { turn, ..State::default() };
             self.is_low.store(turn.is_low, Ordering::SeqCst);
-            // Who has to go before users so as not to starve takes no more than is enough.
+            // Threads that need the usual priority so as not to starve run no wider than necessary.
             if has_changed || waited >= ran {
                 self.sched.governor.set_crowded(!turn.is_low);
             }
@@ -116,14 +117,14 @@ impl CompactionPriority {
 pub(crate) struct Twin {
     shared: Arc<CompactionPriority>,
     is_low: bool,
-    /// One of the two has a beat.
+    /// One of the two runs a beat.
     is_busy: Arc<AtomicBool>,
-    /// What the thread had of processors, and waited for them, when it looked last.
+    /// Running and waiting time of the thread at its last look.
     seen: (u64, u64),
 }
 
 impl Twin {
-    /// Of the usual priority, and of a lower one.
+    /// The twin of the usual priority and the one of the lower.
     pub(crate) fn both(shared: &Arc<CompactionPriority>) -> [Twin; 2] {
         let is_busy = Arc::new(AtomicBool::new(false));
         let twin = |is_low| Twin {
@@ -139,7 +140,7 @@ impl Twin {
         self.shared.is_low.load(Ordering::SeqCst) == self.is_low
     }
 
-    /// Says whether it is this one's turn.
+    /// Says whether this twin has the turn.
     pub(crate) fn turn(&self) -> impl Fn() -> bool + Send + use<> {
         let (shared, is_low) = (self.shared.clone(), self.is_low);
         move || shared.is_low.load(Ordering::SeqCst) == is_low
@@ -149,11 +150,11 @@ impl Twin {
         self.is_low
     }
 
-    /// A beat, if it is this one's turn; `Idle` if it is not. `processor` says how long this thread
-    /// had a processor so far, and how long it waited for one.
+    /// Runs a beat if this twin has the turn; else `Idle`. `processor` returns how long this thread
+    /// has run so far, and how long it has waited for a processor.
     ///
     /// # Errors
-    /// Of the beat.
+    /// Those of the beat.
     pub(crate) fn beat(
         &mut self,
         now_ns: impl Fn() -> u64,
@@ -171,7 +172,7 @@ impl Twin {
         }
         self.is_busy.store(false, Ordering::SeqCst);
         if !self.has_turn() {
-            // The other one may have found this one at work, and sleep.
+            // The other twin may have found this one busy, and may sleep.
             self.shared.wake();
         }
         done
@@ -201,23 +202,24 @@ mod tests {
         let ms = |turn, ran: u64, waited: u64, now_s: u64| {
             next(turn, ran * MS, waited * MS, now_s * SECOND)
         };
-        // At the beginning, beside one user on two cores.
+        // At the beginning, next to one user on two cores.
         assert_eq!(ms(Turn::default(), 140, 60, 1), low(1, 0));
         assert_eq!(ms(low(1, 0), 100, 100, 7), low(1, 0), "half of a processor each is enough");
         assert_eq!(ms(low(1, 0), 50, 150, 7), low(1, 0), "and a quarter");
-        // Many users come.
+        // Many users arrive.
         assert_eq!(ms(low(1, 0), 49, 151, 7), usual(7, 5));
         assert_eq!(ms(usual(7, 5), 20, 180, 60), usual(7, 5), "and stay");
         assert_eq!(ms(usual(7, 5), 140, 60, 11), usual(7, 5), "they are waited for");
         assert_eq!(ms(usual(7, 5), 140, 60, 12), low(12, 5));
-        // They were still there; the next time as well.
+        // They are still there, the next time as well.
         assert_eq!(ms(low(12, 5), 2, 198, 13), usual(13, 10));
         assert_eq!(ms(low(30, 10), 2, 198, 31), usual(31, 20));
         assert_eq!(ms(low(30, 80), 2, 198, 31), usual(31, 80));
         assert_eq!(ms(low(30, 80), 2, 198, 40), usual(40, 5), "long ago");
     }
 
-    /// The beats go from one to the other with the turn, and nobody sleeps who has it.
+    /// The beats move from one twin to the other with the turn, and the twin that has it never
+    /// sleeps.
     #[test]
     fn one_of_the_twins_has_the_beats() {
         let events: [Arc<Event>; 2] = Default::default();
@@ -242,7 +244,7 @@ mod tests {
         let told = || events.iter().map(|event| event.now()).sum::<u64>();
         let runs = |ran: u64, waited: u64| move || Some((ran * MS, waited * MS));
         assert_eq!(low.beat(|| 0, runs(0, 0), &mut work).expect("a beat"), Beat::Idle);
-        // It shares a processor for a while.
+        // The thread shares a processor for a while.
         assert_eq!(usual.beat(|| SECOND, runs(100, 40), &mut work).expect("a beat"), Beat::More);
         assert_eq!(told(), 0, "too short to tell");
         assert_eq!(usual.beat(|| SECOND, runs(200, 80), &mut work).expect("a beat"), Beat::More);
@@ -251,7 +253,7 @@ mod tests {
         assert_eq!(crowded(1), Some(0));
         assert_eq!(usual.beat(|| SECOND, runs(200, 80), &mut work).expect("a beat"), Beat::Idle);
         assert_eq!(low.beat(|| SECOND, runs(40, 100), &mut work).expect("a beat"), Beat::More);
-        // What it had before counts no more.
+        // Earlier waits no longer count.
         assert_eq!(low.beat(|| 2 * SECOND, runs(50, 300), &mut work).expect("a beat"), Beat::More);
         assert!(told() > after, "it starves");
         assert_eq!(crowded(2), Some(1), "those who do not take no more than is enough");

@@ -1,10 +1,10 @@
-//! Decisions of the background's laws: kept when asked for, and made again from their inputs.
+//! Decisions of the background laws: recorded on request, and computed again from their inputs.
 
 use crate::Database;
 use evenkeel_base::journal::{Decision, Law};
 
 impl Database {
-    /// Has the decisions of the background kept from now on: what it looked at, and what it did.
+    /// Turns the recording of background decisions (inputs and results) on or off.
     pub fn keep_decisions(&self, on: bool) {
         self.engine.rt.journal.keep(on);
     }
@@ -15,8 +15,8 @@ impl Database {
     }
 }
 
-/// What a law says to these inputs: what the engine itself called. None if they are not inputs of
-/// that law.
+/// The result of a law for these inputs, by the function that the engine itself calls. None if they
+/// are not inputs of that law.
 pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
     match law {
         Law::Flush => evenkeel_pages::pacing::decide(inputs),

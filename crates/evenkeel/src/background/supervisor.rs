@@ -1,6 +1,6 @@
-//! The background threads of a database: each drives one actor's beats in a loop and sleeps on the
-//! actor's event between them. A beat that fails for want of space is tried again when space may
-//! have come back; any other error has latched `Health` already and ends the actor's writing.
+//! The background threads of a database. Each drives one actor's beats in a loop and sleeps on the
+//! actor's event between them. A beat that fails for want of space is repeated when space may have
+//! returned; any other error has latched `Health` already and ends the actor's writing.
 
 use evenkeel_base::{Beat, Cause, Code, Kind, Result, sync::Mutex};
 use evenkeel_io::{Event, Runtime, Task};
@@ -86,8 +86,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends every thread after its present beat, the one started last first: a beat may wait for
-    /// what threads started before it provide (log space, frames), so those run on until then.
+    /// Ends every thread after its present beat, the one started last first. A beat may wait for
+    /// resources that threads started before it provide (log space, frames), so those threads run
+    /// until the beat has ended.
     ///
     /// # Errors
     /// `Internal` if one of them panicked.

@@ -1,7 +1,7 @@
-//! Hot pages over a restart: the list of pages in use is kept in a file, at a clean close and every
-//! so often after a checkpoint, and read in by a thread of the next open. A hint in both
-//! directions: a list that is missing, damaged or cannot be written changes nothing else, and a
-//! database with next to no pages in use has neither file nor thread.
+//! Hot pages over a restart: a file keeps the list of pages in use. It is written at a clean close
+//! and periodically after a checkpoint, and a thread of the next open reads the pages in. The list
+//! is only a hint: a missing or damaged list, or one that cannot be written, changes nothing else,
+//! and a database with next to no pages in use has neither file nor thread.
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, Error, PageNo, Result, metrics::Metric};
@@ -15,22 +15,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) const WARM_FILE: &str = "evenkeel.warm";
 /// Its name while it is written.
 pub(crate) const NEW_FILE: &str = "evenkeel.warm.new";
-/// A list is at least so old before the next one is written while the database is open.
+/// The least age of a list before the next one is written while the database is open.
 const SAVE_AGAIN_NS: u64 = 60_000_000_000;
-/// Fewer pages in use are not worth a file.
+/// With fewer pages in use no file is written.
 const PAGES_MIN: usize = 16;
 
-/// Where the reading stands.
+/// The state of the reading.
 enum Left {
     /// The file was not read yet.
     Unread,
-    /// These pages, from a place on.
+    /// These pages are left, from an index on.
     Pages(Vec<PageNo>, usize),
-    /// Nothing.
+    /// Nothing is left.
     Nothing,
 }
 
-/// Keeps the list, and reads it in.
+/// Keeps the list, and reads its pages in.
 pub(crate) struct Warm {
     rt: Arc<Runtime>,
     pages: Arc<Pages>,
@@ -46,7 +46,7 @@ impl Warm {
         Warm { rt: rt.clone(), pages: pages.clone(), left: Mutex::new(left), saved_ns }
     }
 
-    /// True while there is something to read in.
+    /// True while there are pages to read in.
     pub(crate) fn is_due(&self) -> bool {
         !matches!(*self.left.lock(), Left::Nothing)
     }
@@ -54,7 +54,7 @@ impl Warm {
     /// Reads some pages in. One caller.
     ///
     /// # Errors
-    /// None: what cannot be read is left to whoever needs it.
+    /// None: pages that cannot be read are left to their users.
     pub(crate) fn beat(&self) -> Result<Beat> {
         let left = std::mem::replace(&mut *self.left.lock(), Left::Nothing);
         let (list, at) = match left {
@@ -68,7 +68,8 @@ impl Warm {
                 }
             },
         };
-        // Put back before the beat: whoever saves meanwhile finds that it is not done.
+        // Put the list back before the beat: a save meanwhile then finds that the reading is not
+        // done.
         self.rt.metrics.set(Metric::WarmPagesLeft, (list.len() - at) as u64);
         let ahead: Vec<PageNo> = list[at..].iter().take(64).copied().collect();
         *self.left.lock() = Left::Pages(list, at);
@@ -108,7 +109,7 @@ impl Warm {
         }
     }
 
-    /// Writes the list, unless the last one was not read in yet.
+    /// Writes the list, unless the pages of the last one were not all read in yet.
     pub(crate) fn save(&self) {
         self.saved_ns.store(self.rt.env.now_ns(), Relaxed);
         let hot = if self.is_due() { Vec::new() } else { self.pages.hot_pages(PAGES_MAX) };

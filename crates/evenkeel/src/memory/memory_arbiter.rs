@@ -1,10 +1,12 @@
 //! The actor that moves memory between page frames, run blocks and memtables as the law of
-//! [`crate::memory::memory_law`] says. It sleeps until a cache has missed enough of what it had or
-//! is full, a generation became full, a build lends or gives back: an idle database has no wake-ups.
+//! [`crate::memory_law`] says. It sleeps until a cache is full or has missed enough recently
+//! evicted entries, a generation becomes full, or a build borrows or gives back: an idle database
+//! has no wake-ups.
 //!
-//! Invariants: who shall have less gives it up before somebody else gets it, so together they never
-//! use more than there is (a pool in use shrinks as its frames are let go; what comes of it is
-//! given on bit by bit); `memory_size` divides anew, and lending begins from the division at rest.
+//! Invariants: a part gives memory up before another gets it, so together they never use more than
+//! `memory_size`. A pool in use shrinks as its frames become free, and the freed memory is passed
+//! on step by step. A new `memory_size` is divided anew, and lending begins from the division at
+//! rest.
 
 use crate::memory::memory_budget::{self, MemoryBudget};
 use crate::memory::memory_law::{Division, Lendable, NAMES_PER_WAKE, Seen};
@@ -15,12 +17,12 @@ use evenkeel_runs::{Runs, RunsOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// While a pool gives frames back, they are given on this often.
+/// While a pool gives frames back, their memory is passed on at this interval.
 const SHRINK_REST: Duration = Duration::from_millis(10);
-/// With more memory than this the heap is not trimmed: what lies free in it counts for less there,
-/// and it would take longer.
+/// With more memory than this the heap is not trimmed: its free part matters less there, and
+/// trimming would take longer.
 const TRIM_BYTES_MAX: u64 = 512 << 20;
-/// A run block takes about so many bytes of memory: for how many names are remembered.
+/// Memory that a run block takes, about; the number of ghost names is derived from it.
 const BLOCK_BYTES: u64 = 8 << 10;
 
 /// Moves memory. One per open database.
@@ -37,20 +39,21 @@ pub(crate) struct MemoryArbiter {
 struct State {
     lendable: Lendable,
     target: Division,
-    /// What the pool was last told, bytes of pages.
+    /// The size that the pool was last told, bytes of pages.
     pool_bytes: u64,
-    /// The target is reached: no frame has memory that others shall have.
+    /// The target is reached: no frame holds memory that is meant for others.
     is_reached: bool,
-    /// Seen, and not acted on yet.
+    /// Observations not acted on yet.
     seen: Seen,
     full_generations: u64,
     lent_to_builds: u64,
-    /// Pages that left since blocks last wanted room; the most there is if they never did.
+    /// Pages evicted since blocks last wanted room; the maximum if blocks never wanted any.
     quiet_pages: u64,
 }
 
 impl MemoryArbiter {
-    /// Watches what is missed, if the shares may be lent; they are in force already, divided so.
+    /// Watches misses if the shares may be lent. The shares are in force already, divided as
+    /// `division` says.
     ///
     /// # Errors
     /// `PoolTooSmall`.
@@ -99,7 +102,7 @@ impl MemoryArbiter {
         self.state.lock().seen.hits_per_step = hits;
     }
 
-    /// Divides anew: `memory_size` has changed.
+    /// Divides memory anew after a change of `memory_size`.
     ///
     /// # Errors
     /// `PoolTooSmall`.
@@ -122,12 +125,12 @@ impl MemoryArbiter {
         self.event.clone()
     }
 
-    /// Sleeps only so long while a pool gives frames back.
+    /// The actor sleeps at most this long while a pool gives frames back.
     pub(crate) fn rest(&self) -> Option<Duration> {
         (!self.state.lock().is_reached).then_some(SHRINK_REST)
     }
 
-    /// Looks at what was missed and moves memory once.
+    /// Evaluates the misses and moves memory once.
     ///
     /// # Errors
     /// `PoolTooSmall`.
@@ -177,7 +180,7 @@ impl MemoryArbiter {
         Ok(Beat::Idle)
     }
 
-    /// Comes as near to the target as the frames that have memory allow.
+    /// Approaches the target as far as the frames that hold memory allow.
     fn bring_about(&self, state: &mut State) -> Result<()> {
         let (target, lendable) = (state.target, &state.lendable);
         let pool_bytes = memory_budget::pool_bytes(target.frames);

@@ -1,19 +1,19 @@
 //! The one place that divides `memory_size` (protocol G3); `docs/guide/operations.md` shows the
-//! table. What grows with data or load has a share here; the sum is `memory_size`.
+//! table. Everything that grows with data or load has a share here; the sum is `memory_size`.
 //!
-//! This is the division at rest: frames, run blocks and memtables lend each other what they do not
-//! use (`balance`). Two borrowers stand beside the sum, on memory of run blocks: the third memtable
-//! generation, which lives only while two are being written, and the arena of an index build, for
-//! the length of the statement. Both at once go beyond by at most 1/16.
+//! This is the division at rest: frames, run blocks and memtables lend each other unused memory
+//! (`memory_law`). Two borrowers use memory of run blocks: the third memtable generation, which
+//! exists only while two are being written, and the arena of an index build, which exists as long
+//! as the statement. Both at once exceed the sum by at most 1/16.
 
 use crate::api::options::Geometry;
 use crate::memory::memory_law::{Division, Lendable};
 
 /// Mebibyte.
 const MIB: u64 = 1 << 20;
-/// Bytes of a frame beside its page: latch and facts, its place in the translation, list entries.
+/// Bytes of a frame beside its page: latch and state, its entry in the page table, list links.
 const FRAME_BYTES: u64 = 64 + 8 + 4 + 4;
-/// The smallest page: the overhead of frames is reckoned for it.
+/// The smallest page size: the overhead of frames is computed for it.
 const PAGE_BYTES_MIN: u64 = 4096;
 
 /// The parts of `memory_size`, bytes.
@@ -21,7 +21,7 @@ const PAGE_BYTES_MIN: u64 = 4096;
 pub(crate) struct MemoryBudget {
     /// Page images in frames.
     pub pool_bytes: u64,
-    /// Facts of frames and the translation from pages to frames.
+    /// State of frames and the page table.
     pub translation_bytes: u64,
     /// Two generations of the memtable.
     pub memtable_bytes: u64,
@@ -37,20 +37,20 @@ pub(crate) struct MemoryBudget {
     pub undo_bytes: u64,
     /// The lock table; beyond it locks are refused.
     pub lock_bytes: u64,
-    /// Borrowed: the arena of an index build.
+    /// The arena of an index build, borrowed.
     pub build_bytes: u64,
-    /// Frames, run blocks and memtables lend each other memory (`balance`); not where a test says
-    /// how large one of them is.
+    /// Frames, run blocks and memtables lend each other memory; off where a test fixes the size of
+    /// one of them.
     pub lends: bool,
 }
 
-/// Bytes of pages that frames of so many bytes hold.
+/// Bytes of pages that fit frames of this many bytes.
 pub(crate) fn pool_bytes(frames_bytes: u64) -> u64 {
     let whole = PAGE_BYTES_MIN + FRAME_BYTES;
     frames_bytes / whole * PAGE_BYTES_MIN + frames_bytes % whole
 }
 
-/// Bytes of the frames that hold so many bytes of pages.
+/// Bytes of the frames that hold this many bytes of pages.
 pub(crate) fn frames_bytes(pool_bytes: u64) -> u64 {
     let whole = PAGE_BYTES_MIN + FRAME_BYTES;
     pool_bytes / PAGE_BYTES_MIN * whole + pool_bytes % PAGE_BYTES_MIN
@@ -58,7 +58,7 @@ pub(crate) fn frames_bytes(pool_bytes: u64) -> u64 {
 
 impl MemoryBudget {
     /// Divides `memory` bytes: memtables 1/4, run blocks 5/16, fences and filters 1/16, undo 1/16,
-    /// locks 1/32, the log buffer 1/32, frames with their translation the rest (at least 7/32).
+    /// locks 1/32, the log buffer 1/32, frames with the page table the rest (at least 7/32).
     pub(crate) fn of(memory: u64) -> MemoryBudget {
         let generation_bytes = (memory / 8).clamp(2 * MIB, 256 * MIB);
         let memtable_bytes = 2 * generation_bytes;
@@ -98,7 +98,7 @@ impl MemoryBudget {
         (self.generation_bytes + self.undo_bytes).clamp(MIB / 4, 12 * MIB)
     }
 
-    /// What tests make small, smaller.
+    /// Replaces the sizes that tests make small.
     pub(crate) fn with(self, geometry: &Geometry) -> MemoryBudget {
         MemoryBudget {
             pool_bytes: geometry.pool_bytes.unwrap_or(self.pool_bytes),
@@ -112,7 +112,7 @@ impl MemoryBudget {
         }
     }
 
-    /// What of it may be lent; frames keep at least `pool_bytes_min` bytes of pages.
+    /// The part that may be lent; frames keep at least `pool_bytes_min` bytes of pages.
     pub(crate) fn lendable(&self, pool_bytes_min: u64) -> Lendable {
         let base = Division {
             frames: frames_bytes(self.pool_bytes),
@@ -123,7 +123,7 @@ impl MemoryBudget {
         Lendable::new(base, frames_bytes(pool_bytes_min))
     }
 
-    /// How memory is divided at open; `redoes`: a log is to be redone.
+    /// How memory is divided at open; `redoes`: the open has log to redo.
     pub(crate) fn first_division(&self, redoes: bool) -> Division {
         let lendable = self.lendable(0);
         if redoes && self.lends { lendable.at_recovery() } else { lendable.base }

@@ -1,28 +1,29 @@
-//! The law of lending (protocol G3): page frames, run blocks and memtables lend each other memory,
-//! to whom a little more of it saves most reads. Pure: what was seen goes in, the next division
-//! comes out; [`crate::memory::memory_arbiter`] brings it about.
+//! The law of lending (protocol G3): memory moves between page frames, run blocks and memtables to
+//! the side on which a little more of it saves the most reads. The law is pure: observations go in,
+//! the next division comes out, and [`crate::memory_arbiter`] carries it out.
 //!
-//! Why: a table without secondary indexes uses no run blocks, a table that only its indexes are
-//! read of few frames, and a database that is only read no memtables. Fixed shares left such memory
-//! idle. What each side misses now and had a short time ago (`sched::GhostCache`) is what more
-//! memory would save it (ARC: Megiddo and Modha 2003). And what run blocks do not use at all,
-//! frames take before a page leaves: nothing needs to be missed for that, so a load larger than the share
-//! of frames is in memory for its first readers. It is on call: who writes runs has it back for
-//! their blocks as soon as there is no room for them, unless frames were missed meanwhile. Blocks
-//! take nothing from frames so: a pool that shrinks lets go of pages in use, too.
+//! Why: a table without secondary indexes uses no run blocks, a table that is read only through its
+//! indexes uses few frames, and a database that is only read uses no memtables. Fixed shares left
+//! such memory idle. A miss of an entry that left a short time ago (`io::GhostCache`) shows a read
+//! that more memory would save (ARC: Megiddo and Modha 2003). Frames also take memory that run
+//! blocks do not use at all before a page is evicted. No miss is needed for that, so a load larger
+//! than the share of frames stays in memory for its first readers. This memory is on call: writers
+//! of runs get it back for their blocks as soon as these have no room, unless frames were missed
+//! meanwhile. Blocks take no memory from frames in this way, because a pool that shrinks evicts
+//! pages in use, too.
 //!
-//! Invariants: parts never add up to more than `total`; nobody falls below its least; memtables
-//! are whole again as soon as one fills, and builds have what is lent to them: both are required
-//! work (G2), the rest is only faster or slower.
+//! Invariants: the parts never add up to more than `total`, and no part falls below its minimum.
+//! Memtables are whole again as soon as one fills, and builds keep what is lent to them: both are
+//! required work (G2). The rest only affects speed.
 
-/// A side asks for memory when it missed one in so many of the pages that a step holds.
+/// A side asks for memory after one such miss for this many of the pages that a step holds.
 pub(crate) const NAMES_PER_WAKE: u64 = 4;
-/// One side takes from the other if it saves so many times as many reads.
+/// One side takes from the other if it saves at least this many times as many reads.
 const RATIO: u64 = 2;
-/// Reads that memory of idle memtables would save are waited for so much longer.
+/// Taking memory from idle memtables needs this many times as many misses.
 const PATIENCE: u64 = 4;
 
-/// What is divided, bytes.
+/// What is divided, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lendable {
     pub total: u64,
@@ -31,35 +32,35 @@ pub(crate) struct Lendable {
     pub frames_min: u64,
     pub blocks_min: u64,
     pub generation_min: u64,
-    /// What moves at a time.
+    /// Bytes that move at a time.
     pub step: u64,
 }
 
-/// Who has how much, bytes. There are two generations.
+/// How much each part has, in bytes. There are two generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Page frames with what they take beside the page.
+    /// Page frames, with their overhead beside the page.
     pub frames: u64,
     pub blocks: u64,
     pub generation: u64,
-    /// Of what frames have: blocks did not use it, and have it back when they want it.
+    /// The part of `frames` that blocks did not use and get back on demand.
     pub on_call: u64,
 }
 
-/// What was seen since memory last moved.
+/// Observations since memory last moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Pages missed that had left a short time ago.
+    /// Missed pages that had left a short time ago.
     pub frame_hits: u64,
-    /// Run blocks missed that had left a short time ago.
+    /// Missed run blocks that had left a short time ago.
     pub block_hits: u64,
-    /// Pages left for want of frames.
+    /// Pages were evicted for want of frames.
     pub frames_are_full: bool,
-    /// For blocks just written there was no room.
+    /// Blocks just written found no room.
     pub blocks_want: bool,
-    /// That did not happen while as many pages left as there are.
+    /// Blocks found room while as many pages were evicted as there are.
     pub blocks_are_quiet: bool,
-    /// Bytes that blocks have now and do not use.
+    /// Bytes that blocks have and do not use now.
     pub blocks_unused: u64,
     /// Hits of one side that ask for a step.
     pub hits_per_step: u64,
@@ -67,14 +68,14 @@ pub(crate) struct Seen {
     pub full_generations: u64,
     /// Bytes in memtables now.
     pub memtable_bytes: u64,
-    /// Bytes of run blocks that an index build has now.
+    /// Bytes of run blocks lent to an index build now.
     pub lent_to_builds: u64,
-    /// And a third generation of memtables.
+    /// Bytes of run blocks lent to a third generation of memtables.
     pub lent_to_memtables: u64,
 }
 
 impl Seen {
-    /// Nothing followed from as much as the law ever waits for: look anew.
+    /// The observations are as old as the law ever waits for and have led to nothing: start again.
     pub(crate) fn is_old(&self) -> bool {
         self.frame_hits.max(self.block_hits) >= PATIENCE * self.hits_per_step.max(1)
     }
@@ -100,14 +101,14 @@ impl Lendable {
         }
     }
 
-    /// The division with which a log is redone: pages come back to memory then and runs are not
-    /// read, so their blocks begin with the least.
+    /// The division with which a log is redone. Redo reads pages back to memory and no runs, so
+    /// blocks begin with their minimum.
     pub(crate) fn at_recovery(&self) -> Division {
         let blocks = self.blocks_min;
         Division { frames: self.base.frames + self.base.blocks - blocks, blocks, ..self.base }
     }
 
-    /// The next division, given what was seen: `now` itself if nothing is to be moved.
+    /// The next division after these observations; `now` itself if nothing moves.
     pub(crate) fn next(&self, now: Division, seen: &Seen) -> Division {
         let mut next = now;
         if seen.full_generations > 0 && now.generation < self.base.generation {
@@ -124,16 +125,16 @@ impl Lendable {
         next
     }
 
-    /// The least that blocks have beside what is lent to builds: of their own least those have a
-    /// half, which frames need not give then, unless a third generation has of it, too.
+    /// The minimum of blocks beside what is lent to builds. Builds take half of the blocks' own
+    /// minimum, which frames then need not give, unless a third generation has some of it, too.
     fn blocks_least(&self, seen: &Seen) -> u64 {
         let half = self.blocks_min / 2;
         let own = half + seen.lent_to_memtables.min(self.blocks_min - half);
         self.blocks_min.max(own + seen.lent_to_builds)
     }
 
-    /// Gives full frames what blocks have beyond what they use and a step: so much they keep for
-    /// what may come. Less than half a step is not worth a move. Blocks that want it back have a
+    /// Gives full frames the memory that blocks have beyond their use and one step, which blocks
+    /// keep as a reserve. Less than half a step is not worth a move. Blocks that want it back get a
     /// step at a time. True if anything moves.
     fn use_what_is_idle(&self, next: &mut Division, seen: &Seen) -> bool {
         if seen.blocks_want && next.on_call > 0 {
@@ -172,7 +173,8 @@ impl Lendable {
             *to += moved;
             return;
         }
-        // Neither can give: memtables that were not full for long, and would not be full now.
+        // Neither side can give: take from memtables that were not full for long and would not be
+        // full now.
         let half = (next.generation / 2).max(self.generation_min);
         let idle = seen.full_generations == 0 && seen.memtable_bytes <= half;
         if idle && half < next.generation && asked >= PATIENCE * seen.hits_per_step {
@@ -181,7 +183,7 @@ impl Lendable {
         }
     }
 
-    /// Takes what is too much from who has more than at rest, and gives blocks their least.
+    /// Takes the excess from the parts that have more than at rest, and gives blocks their minimum.
     fn fit(&self, next: &mut Division, blocks_least: u64) {
         let over = |next: &Division| next.sum().saturating_sub(self.total);
         let take =
@@ -192,8 +194,8 @@ impl Lendable {
         take(&mut next.frames, self.base.frames, much);
         let much = over(next);
         take(&mut next.blocks, blocks_least.max(self.base.blocks), much);
-        // Blocks at their least, frames at rest: one of them has more than at rest, or memtables
-        // have less, so this finds the remainder.
+        // Blocks have their minimum and frames their size at rest. Either one of them has more than
+        // at rest, or memtables have less, so this finds the remainder.
         let much = over(next);
         take(&mut next.frames, self.frames_min, much);
         let much = over(next);

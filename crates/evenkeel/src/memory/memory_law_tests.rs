@@ -15,7 +15,7 @@ fn seen(frame_hits: u64, block_hits: u64) -> Seen {
     Seen { frame_hits, block_hits, hits_per_step: 100, ..Seen::default() }
 }
 
-/// Applies the law with the same figures `times` times.
+/// Applies the law `times` times with the same observations.
 fn often(now: Division, seen: &Seen, times: usize) -> Division {
     (0..times).fold(now, |now, _| lendable().next(now, seen))
 }
@@ -77,22 +77,22 @@ fn a_build_has_what_is_lent_to_it() {
     let next = law.next(all, &lent);
     assert_eq!(next.blocks, law.blocks_min / 2 + 60 * MIB);
     assert_eq!(next.sum(), law.total);
-    // Half of the least of blocks it has from them alone.
+    // Half of the blocks' minimum comes from blocks alone.
     let few = Seen { lent_to_builds: law.blocks_min / 2, ..seen(0, 0) };
     assert_eq!(law.next(all, &few), all);
-    // But where a third generation has of them, too.
+    // Unless a third generation has some of it.
     for (has, least) in [(1, law.blocks_min / 2 + 1), (REST.generation, law.blocks_min)] {
         let third = Seen { lent_to_memtables: has, ..lent };
         assert_eq!(law.next(all, &third).blocks, least + 60 * MIB);
     }
-    // And while it has it, frames cannot take it, however much they read.
+    // While that generation has it, frames cannot take it, however much they read.
     assert_eq!(
         often(next, &Seen { lent_to_builds: 60 * MIB, ..seen(4000, 0) }, 50).blocks,
         next.blocks
     );
 }
 
-/// Frames are full, and blocks do not use so much.
+/// Frames are full, and blocks leave this many bytes unused.
 fn idle(blocks_unused: u64) -> Seen {
     let (frames_are_full, blocks_are_quiet) = (true, true);
     Seen { frames_are_full, blocks_are_quiet, blocks_unused, ..seen(0, 0) }
@@ -105,7 +105,7 @@ fn full_frames_take_what_blocks_do_not_use_but_for_a_step() {
     assert_eq!(loaded.frames, REST.frames + 50 * MIB - law.step);
     assert_eq!((loaded.sum(), loaded.generation), (law.total, REST.generation));
     assert_eq!(law.next(REST, &idle(REST.blocks)).blocks, law.blocks_min, "they keep their least");
-    // What they keep for what may come, and what is not worth a move.
+    // The reserve of blocks, and a remainder that is not worth a move.
     for unused in [0, law.step, law.step * 5 / 4] {
         assert_eq!(law.next(REST, &idle(unused)), REST);
     }
@@ -113,7 +113,7 @@ fn full_frames_take_what_blocks_do_not_use_but_for_a_step() {
     assert_eq!(law.next(REST, &fits), REST, "who lets nothing go needs nothing");
     let not_long = Seen { blocks_are_quiet: false, ..idle(50 * MIB) };
     assert_eq!(law.next(REST, &not_long), REST, "they wanted it a short time ago");
-    // What a build has is in use.
+    // Memory lent to a build is in use.
     let lent = Seen { lent_to_builds: 50 * MIB, ..idle(60 * MIB) };
     assert_eq!(law.next(REST, &lent).blocks, law.blocks_min / 2 + 50 * MIB);
 }
@@ -127,19 +127,19 @@ fn blocks_have_back_what_they_did_not_use_and_no_more() {
     assert_eq!((one.blocks, one.sum()), (loaded.blocks + law.step, law.total));
     assert_eq!(often(loaded, &wanted, 100), REST);
     assert_eq!(law.next(REST, &wanted), REST, "at rest they have their share");
-    // Of what frames are missed nothing is on call.
+    // Memory that frames miss is not on call.
     let read = often(loaded, &seen(100, 0), 100);
     assert_eq!(read.blocks, law.blocks_min);
     assert_eq!(often(read, &wanted, 100).blocks, read.blocks + read.on_call);
     assert!(read.on_call < loaded.on_call);
-    // Blocks that are read again have back what they lost, and it is not counted twice.
+    // Blocks that are read again get back what they lost, counted once.
     let back = often(loaded, &seen(0, 100), 100);
     assert_eq!((back.frames, back.on_call), (law.frames_min, 0));
 }
 
 proptest! {
-    /// Whatever is seen, in whatever order: nobody has less than its least, all together never more
-    /// than there is, and nothing is left lying.
+    /// After any observations in any order no part is below its minimum, the sum is never above the
+    /// total, and no memory is left over.
     #[test]
     fn parts_add_up_and_keep_to_their_least(
         rest in (64u64..4000, 64u64..4000, 1u64..1000),

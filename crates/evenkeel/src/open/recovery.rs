@@ -1,15 +1,17 @@
 //! Opening a directory (protocol B6): superblock, doublewrite, checkpoint, two passes over the log.
 //! Every step is idempotent: recovery may be killed at any point and begun again.
 //!
-//! Order: 1. doublewrite copies are restored and synced (by `Pages::open`). 2. First pass from the
-//! redo position: the checkpoint's parts, page formats and frees, edits of the run list, commits.
-//! 3. The checkpoint's sections and the edits behind them are applied; the log that was read is
-//! synced, for the pool may have to write pages from here on. 4. Second pass: page redo
-//! side by side with memtable entries of generations not flushed, undo of transactions that have
-//! not committed, and outcomes (`second_pass`); beside it what lies behind the end of the log is
-//! looked at, which may be no end but damage: no file is changed before that is known. 5. A new log
-//! epoch begins behind the last record; transactions without an outcome are aborted and reverted in
-//! the background.
+//! Order: 1. Doublewrite copies are restored and synced (by `Pages::open`).
+//! 2. First pass from the redo position: the parts of the checkpoint, page formats and frees, edits
+//!    of the run list, commits.
+//! 3. The checkpoint's sections and the edits behind them are applied. The log that was read is
+//!    synced, because the pool may have to write pages from here on.
+//! 4. Second pass (`redo_pass`): page redo, memtable entries of generations that were not flushed,
+//!    undo of transactions that have not committed, and outcomes. Meanwhile a thread inspects what
+//!    lies behind the end of the log, which may be damage and no end; no file is changed before
+//!    that is known.
+//! 5. A new log epoch begins behind the last record. Transactions without an outcome are aborted
+//!    and rolled back in the background.
 
 use crate::background::checkpoint::{
     SECTION_CHAIN_LISTS, SECTION_CHAINS, SECTION_RUNS, SECTION_TXNS,
@@ -31,12 +33,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Memory is put behind frames beside the first pass where at least so many will be taken.
+/// During the first pass a helper backs frames with memory if at least this many will be taken.
 const FRAMES_MIN: usize = 4096;
-/// How many that are is looked at so often.
+/// Records between two looks at that number.
 const RECORDS_PER_LOOK: u64 = 1024;
 
-/// What lies behind the end of the log is looked at by a thread where it has so many bytes.
+/// A thread of its own inspects what lies behind the end of the log if that is at least this long.
 const LOOK_BYTES_MIN: u64 = 1 << 20;
 
 /// What recovery did, for the log and for tests.
@@ -52,18 +54,18 @@ pub struct RecoveryReport {
     pub page_reads: u64,
     /// Bytes read from all files.
     pub read_bytes: u64,
-    /// Transactions that ended without an outcome; their rows are reverted after the open.
+    /// Transactions that ended without an outcome; their rows are rolled back after the open.
     pub losers: u64,
     /// True if the database had been closed.
     pub clean: bool,
     /// Nanoseconds from open to ready.
     pub ns: u64,
-    /// Of these, for the first pass over the log.
+    /// Part of `ns`: the first pass over the log.
     pub scan_ns: u64,
-    /// Of these, for making durable what was read of the log.
+    /// Part of `ns`: making the log that was read durable.
     pub sync_ns: u64,
-    /// Of these, for the second pass, in which pages are redone, and the look beside it at what
-    /// lies behind the end of the log.
+    /// Part of `ns`: the second pass, in which pages are redone, and the concurrent look behind the
+    /// end of the log.
     pub redo_ns: u64,
 }
 
@@ -95,11 +97,11 @@ pub(crate) struct Recovery<'a> {
     pub txns: &'a Arc<Txns>,
     pub chains: &'a Arc<Chains>,
     pub superblock: Superblock,
-    /// The whole memory: a part of it holds records while they are redone.
+    /// All memory of the database; a part of it holds records while they are redone.
     pub memory_size: u64,
 }
 
-/// Has memory put behind the frames that the second pass will take, beside the first.
+/// During the first pass, backs the frames that the second pass will take with memory.
 struct Frames<'a> {
     rt: &'a Arc<Runtime>,
     pages: &'a Arc<Pages>,
@@ -113,7 +115,7 @@ impl<'a> Frames<'a> {
         Frames { rt, pages, changed: Arc::default(), stopped: Arc::default(), helper: None }
     }
 
-    /// So many will be taken. A few are not worth a thread.
+    /// This many frames will be taken. A few are not worth a thread.
     fn expect(&mut self, frames: usize) -> Result<()> {
         if frames < FRAMES_MIN || !self.pages.expect_frames(frames) {
             return Ok(());
@@ -137,7 +139,7 @@ impl<'a> Frames<'a> {
         Ok(())
     }
 
-    /// Ends the helper; after an error too.
+    /// Ends the helper, also after an error.
     fn stop(&mut self) -> Result<()> {
         self.stopped.store(true, Ordering::Release);
         self.changed.notify();
@@ -145,22 +147,22 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Also where the pass panics: nobody is left waiting.
+/// Ends the helper also where the pass panics: no thread is left waiting.
 impl Drop for Frames<'_> {
     fn drop(&mut self) {
         let _ = self.stop();
     }
 }
 
-/// The look at what lies behind the end of the log, on a thread of its own where it is long. While
-/// it is under way, and if it has found damage, no file is changed: what redo makes of a log with a
-/// hole may be wrong (of a page that was written without redo it knows too little).
+/// The look at what lies behind the end of the log, on a thread of its own where that is long. No
+/// file is changed while the look is under way, or after it has found damage: redo of a log with a
+/// hole may produce wrong pages (it knows too little of a page that was written without redo).
 struct Look {
     said: Arc<Mutex<Result<()>>>,
     helper: Option<Box<dyn Task>>,
 }
 
-/// What the thread has found, for those whom it holds up. Also where it panics.
+/// The result of the look, for the threads that wait for it. It is given also if the look panics.
 struct Answer {
     rt: Arc<Runtime>,
     said: Arc<Mutex<Result<()>>>,
@@ -194,15 +196,15 @@ impl Look {
         Ok(look)
     }
 
-    /// Waits for it. Where it has found damage the gate stays closed, for helpers of a second pass
-    /// that panicked may be left. # Errors: those of `Behind::check`.
+    /// Waits for the result. If the look has found damage the gate stays closed, because helpers of
+    /// a second pass that panicked may still run. # Errors: those of `Behind::check`.
     fn end(&mut self) -> Result<()> {
         self.helper.take().map_or(Ok(()), Task::join)?;
         self.said.lock().clone()
     }
 }
 
-/// Also where the second pass fails: nothing reads the log when the open has ended.
+/// Waits also where the second pass fails: nothing reads the log after the open has ended.
 impl Drop for Look {
     fn drop(&mut self) {
         let _ = self.end();
@@ -240,14 +242,14 @@ impl Replay for FirstPass<'_> {
     }
 }
 
-/// Names the file that says where it should be.
+/// The error names the file in which the checkpoint should be.
 fn checkpoint_missing(at: Lsn) -> Error {
     Error::new(Code::CheckpointMissing).with("file", SUPER_FILE).with("lsn", at)
 }
 
 impl FirstPass<'_> {
-    /// Takes the parts of the checkpoint that the superblock names, which begins exactly there:
-    /// another one belongs to another redo position. Later ones did not count yet.
+    /// Takes the parts of the checkpoint that the superblock names, which begin exactly at its LSN.
+    /// An earlier checkpoint belongs to another redo position; later ones were not in effect yet.
     fn checkpoint_part(&mut self, lsn: Lsn, body: &[u8]) -> Result<()> {
         let next = self.parts.len() as u64;
         let begun = self.parts_expected != 0;
@@ -266,7 +268,7 @@ impl FirstPass<'_> {
 }
 
 impl Recovery<'_> {
-    /// Runs both passes; the log's end, from which a new epoch begins.
+    /// Runs both passes and returns the log's end, from which a new epoch begins.
     ///
     /// # Errors
     /// Those of the log, pages, runs and transactions; `CheckpointMissing`.
@@ -295,7 +297,7 @@ impl Recovery<'_> {
         behind.check_epoch(self.superblock.epoch)?;
         let mut look = Look::begin(self.rt, behind)?;
         let redone = self.redo(first, end.end, report);
-        // If the log is damaged, that is why the rest may have failed as well; it names the place.
+        // If the log is damaged, other failures may follow from that; its error names the place.
         let begun = now_ns();
         look.end()?;
         report.redo_ns += now_ns().saturating_sub(begun);
@@ -303,7 +305,7 @@ impl Recovery<'_> {
         Ok(end)
     }
 
-    /// What is done with what the first pass has found.
+    /// Applies what the first pass has found.
     fn redo(&self, first: FirstPass<'_>, end: Lsn, report: &mut RecoveryReport) -> Result<()> {
         let now_ns = || self.rt.env.now_ns();
         self.restore_checkpoint(&first)?;
@@ -313,10 +315,10 @@ impl Recovery<'_> {
         self.txns.expect_committed(first.committed);
         let lives = first.redo.into_lives();
         let redo_from = self.superblock.redo;
-        // Redo of more pages than the pool holds writes some, none of which may be newer than what
-        // is durable of the log. The checkpoint of a clean close is; what follows it need not be
-        // (somebody wrote while the database was closed, or an open that changed something did not
-        // get as far as saying so).
+        // If redo has more pages than the pool holds it writes some, and none of them may be newer
+        // than the durable log. The checkpoint of a clean close is durable. The log behind it need
+        // not be: a process may have written after the close, or an open that changed something may
+        // have ended before it updated the superblock.
         if !(self.superblock.clean && first.is_at_checkpoint) {
             let begun = now_ns();
             sync_segments(self.rt, redo_from, end)?;
@@ -334,7 +336,7 @@ impl Recovery<'_> {
         }
         let bytes = first.parts.concat();
         let sections = decode_sections(&bytes)?;
-        // What the restore of the transactions finds named by nobody it removes.
+        // The restore of the transactions removes chains that nothing names.
         if let Some((_, lists)) = sections.iter().find(|(id, _)| *id == SECTION_CHAIN_LISTS) {
             self.chains.restore_lists(lists, self.txns)?;
         }

@@ -1,11 +1,11 @@
 //! The second pass of recovery over the log (B6). The caller's thread reads the log in stretches
-//! and deals their records to helpers, who redo pages, each those of its own part; then it gives
-//! the records to transactions, chains and memtable itself, in log order.
+//! and distributes their records to helpers, each of which redoes the pages of its own part. Then
+//! the caller gives the records to transactions, chains and memtable itself, in log order.
 //!
-//! A record is dealt to every helper that has one of its pages, and to no other; each gets its own
-//! in log order, so each page gets its changes in log order; pages of different parts do not depend
-//! on each other. Records below the page redo position are dealt to nobody: pages have them. Only
-//! `recovery` may call this.
+//! A record goes to every helper that has one of its pages, and to no other. Each helper gets its
+//! records in log order, so each page gets its changes in log order; pages of different parts do
+//! not depend on each other. Records below the page redo position go to no helper: the pages have
+//! them already. Only `recovery` may call this.
 
 use crate::open::recovery::Recovery;
 use evenkeel_base::sync::Mutex;
@@ -22,19 +22,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Helpers that redo pages: more than cores, for they wait for reads.
+/// Helpers that redo pages: more than cores, because they wait for reads.
 const PARTS: usize = REDO_THREADS;
-/// Neighbouring pages that belong to one helper, which can read them in together.
+/// Neighbouring pages that belong to one helper, which can read them together.
 const PART_PAGES: u64 = REDO_BLOCK_PAGES;
-/// Bytes of records handed on at once, at least and at most: the more, the more changes of a page
-/// come together.
+/// Bytes of records in one stretch, at least and at most: in a longer stretch more changes of one
+/// page come together.
 const STRETCH_BYTES: (usize, usize) = (128 << 10, 8 << 20);
 /// The part of the memory that a stretch may take.
 const STRETCHES_PER_MEMORY: u64 = 128;
-/// So many records ahead their memory is asked for.
+/// The memory of a record is prefetched this many records ahead.
 const RECORDS_AHEAD: usize = 8;
-/// Stretches waiting for a helper, at most: an eighth of the memory. The first ones make helpers
-/// read nearly all pages; while they wait for the device the caller goes on with its own work.
+/// Stretches waiting for a helper, at most: an eighth of the memory. The first stretches make
+/// helpers read nearly all pages; while they wait for the device the caller continues its own work.
 const WAITING_MAX: usize = 16;
 
 /// The helper that a page belongs to.
@@ -48,9 +48,9 @@ struct Stretch {
     /// Where page redo begins.
     page_redo: Lsn,
     bytes: Vec<u8>,
-    /// LSN, kind and place in `bytes`.
+    /// LSN, kind and range in `bytes`.
     records: Vec<(Lsn, RecordKind, Range<usize>)>,
-    /// The records of each helper, by their place in `records`.
+    /// The records of each helper, by their index in `records`.
     dealt: [Vec<u32>; PARTS],
 }
 
@@ -70,7 +70,7 @@ impl Stretch {
         })
     }
 
-    /// Empty again, with the memory it has.
+    /// Empties the stretch and keeps its memory.
     fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
@@ -81,7 +81,7 @@ impl Stretch {
         self.records.iter().map(|(lsn, kind, at)| (*lsn, *kind, &self.bytes[at.clone()]))
     }
 
-    /// The records dealt to a helper. They lie apart: each is asked for a little before.
+    /// The records of a helper. They lie apart, so each is prefetched a little before.
     fn of(&self, part: usize) -> impl Iterator<Item = (Lsn, RecordKind, &[u8])> {
         let dealt = &self.dealt[part];
         let record = |number: u32| {
@@ -100,9 +100,9 @@ impl Stretch {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Arc<Stretch>>,
-    /// Empty ones, to be filled again.
+    /// Empty stretches, to be filled again.
     spare: Vec<Stretch>,
-    /// Number of the first one waiting.
+    /// Number of the first waiting stretch.
     first: usize,
     /// Number of the stretch that each helper takes next.
     next: [usize; PARTS],
@@ -119,7 +119,7 @@ struct Line {
 }
 
 impl Line {
-    /// Hands a stretch on; waits while too many are waiting. False if a helper has failed.
+    /// Passes a stretch on; waits while too many are waiting. False if a helper has failed.
     fn push(&self, stretch: Arc<Stretch>) -> bool {
         let ready = || {
             let queue = self.queue.lock();
@@ -162,7 +162,7 @@ impl Line {
         self.queue.lock().spare.pop().unwrap_or_else(new)
     }
 
-    /// The last who is done with a stretch gives its memory back.
+    /// The last helper that is done with a stretch returns its memory.
     fn done_with(&self, stretch: Arc<Stretch>) {
         if let Some(mut stretch) = Arc::into_inner(stretch) {
             stretch.clear();
@@ -196,7 +196,7 @@ impl Line {
     }
 }
 
-/// Who panics, a helper or the reader, ends the pass: nobody waits for him.
+/// A helper or reader that panics ends the pass, so that no thread waits for it.
 struct Leaving<'a>(&'a Line);
 
 impl Drop for Leaving<'_> {
@@ -226,7 +226,7 @@ impl Reader<'_> {
     fn hand_on(&mut self) -> Result<()> {
         let stretch = Arc::new(std::mem::replace(&mut self.stretch, self.line.spare()));
         if !self.line.push(stretch.clone()) {
-            // Not reported: the helper's error is.
+            // Not reported: the error of the helper is.
             return Err(Error::internal("page redo has failed"));
         }
         for (lsn, kind, body) in stretch.all() {
@@ -237,7 +237,7 @@ impl Reader<'_> {
     }
 }
 
-/// Runs the pass over the log from `from` until `until`; the number of row operations.
+/// Runs the pass over the log from `from` until `until`; returns the number of row operations.
 ///
 /// # Errors
 /// Those of the log, pages, runs and transactions; `ThreadSpawn`.
@@ -321,8 +321,8 @@ mod tests {
         assert!(line.queue.lock().error.is_some());
     }
 
-    /// Each helper gets the records of its pages, those in log order, and no other; nobody one that
-    /// lies below the page redo position.
+    /// Each helper gets the records of its pages in log order and no others. Records below the page
+    /// redo position go to no helper.
     #[test]
     fn records_are_dealt_by_page() {
         let mut random = evenkeel_io::Rng::new(1);

@@ -1,6 +1,7 @@
 //! The superblock file: read at open, one slot rewritten at each checkpoint and at open and close.
-//! Invariants: the slot not being written is whole and names a checkpoint that is still in the log;
-//! the sequences of the two slots differ by one, and an even one is in the first.
+//! Invariants: the slot that is not being written is whole and names a checkpoint that is still in
+//! the log. The sequences of the two slots differ by one, and an even sequence is in the first
+//! slot.
 
 use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Error, Result, sync::Mutex};
@@ -11,20 +12,20 @@ use std::sync::Arc;
 /// Name of the superblock file.
 pub(crate) const SUPER_FILE: &str = "evenkeel.super";
 
-/// Its name while it is being made.
+/// The name of the file while it is being made.
 const NEW_SUPER_FILE: &str = "evenkeel.super.new";
 
 /// The superblock and its file.
 pub(crate) struct SuperFile {
     file: Arc<dyn File>,
     state: Mutex<Superblock>,
-    /// What was wrong with a slot when the file was read; the first update writes it anew.
+    /// Problems of a slot when the file was read; the first update writes the slot anew.
     found: Vec<String>,
 }
 
 impl SuperFile {
-    /// Writes a new file with both slots and makes it durable. It gets its name when it is whole: a
-    /// name may survive a crash that its content does not.
+    /// Writes a new file with both slots and makes it durable. It gets its name only when it is
+    /// whole, because a name may survive a crash that the content does not.
     ///
     /// # Errors
     /// Those of the environment.
@@ -53,8 +54,8 @@ impl SuperFile {
         let bytes = read(&*file)?;
         let state = Superblock::choose(&bytes).map_err(|e| e.with("file", SUPER_FILE))?;
         if write {
-            // A process that was killed may have written it and not synced it. What is done from
-            // now on rests on it: the log before it is used again, the other slot is written.
+            // A process that was killed may have written the file without a sync. All work from now
+            // on relies on it: the log before it is reused, and the other slot is written.
             file.sync()?;
         }
         let found = slot_problems(&bytes, &state);
@@ -67,12 +68,12 @@ impl SuperFile {
         self.state.lock().clone()
     }
 
-    /// What was wrong when the file was read.
+    /// Problems found when the file was read.
     pub(crate) fn found(&self) -> &[String] {
         &self.found
     }
 
-    /// What is wrong with its slots now; the caller keeps others from updating it.
+    /// Problems of its slots now; the caller prevents updates meanwhile.
     ///
     /// # Errors
     /// Those of the environment.
@@ -113,12 +114,12 @@ fn read(file: &dyn File) -> Result<Vec<u8>> {
 }
 
 /// Problems of the two slots of a file whose newest superblock is this one. A crash may tear the
-/// slot that is being written; a torn slot looks like a damaged one, and the other slot counts.
+/// slot that is being written; a torn slot looks like a damaged one, and the other slot is valid.
 fn slot_problems(bytes: &[u8], newest: &Superblock) -> Vec<String> {
     let own = (newest.sequence % 2) as usize;
     let problem = |slot: usize| {
         let at = slot * SLOT_BYTES;
-        // None beside number 0, which was the older one when the file was made: 1 was the newest.
+        // Number 0 has no other: it was the older one when the file was made, and 1 the newest.
         let wanted = newest.sequence.checked_sub(u64::from(slot != own));
         let what = match bytes.get(at..at + SLOT_BYTES).map(Superblock::decode) {
             Some(Ok(Some(found))) if Some(found.sequence) == wanted => return None,
@@ -159,7 +160,7 @@ mod tests {
         }
     }
 
-    /// A write of a slot, cut short anywhere, leaves the superblock before it.
+    /// A write of a slot that is cut short anywhere leaves the superblock before it.
     #[test]
     fn a_torn_slot_leaves_the_other_one() {
         let cuts = (1..=4).flat_map(|n| CrashPolicy::ALL.iter().map(move |policy| (n, *policy)));
@@ -205,7 +206,7 @@ mod tests {
     fn a_slot_that_a_killed_process_wrote_is_synced_by_the_next() {
         let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
         let file = SuperFile::create(&sim.runtime(), first()).expect("creates");
-        // In the sync, behind the write of the slot.
+        // During the sync, after the write of the slot.
         sim.disk().crash_at_change(sim.disk().changes() + 2);
         let written = catch_crash(|| file.update(&sim.runtime(), |_| ()));
         assert!(!matches!(written, Some(Ok(()))), "it is killed");

@@ -27,7 +27,7 @@ const PENDING: u8 = 16;
 const VALUE: u8 = 32;
 const PK_LEN: u8 = 64;
 
-/// The time of an entry in a run.
+/// The timestamp of an entry in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunVersion {
     /// Committed at this timestamp; zero: visible to everyone.
@@ -41,17 +41,17 @@ pub enum RunVersion {
 pub struct RunEntry {
     /// `entry_op` bits.
     pub op: u8,
-    /// Its time.
+    /// Its timestamp.
     pub version: RunVersion,
-    /// Where its value lies in the block.
+    /// Position of its value in the block.
     pub value_at: u32,
     /// Length of its value.
     pub value_len: u32,
     /// Length of its pk.
     pub pk_len: u32,
-    /// Where the next entry starts.
+    /// Position of the next entry.
     pub next: u32,
-    /// Its key is that of the entry before: an older version of it.
+    /// It has the key of the entry before: an older version.
     pub repeats: bool,
 }
 
@@ -112,7 +112,7 @@ impl BlockBuilder {
             flags |= PK_LEN;
         }
         if (shared | key.len()) < 0x80 {
-            // One byte each: the rule.
+            // One byte each is the common case.
             self.raw.extend_from_slice(&[flags, shared as u8, (key.len() - shared) as u8]);
         } else {
             self.raw.push(flags);
@@ -163,12 +163,12 @@ impl BlockBuilder {
         self.has_pending
     }
 
-    /// The key pushed last.
+    /// The last pushed key.
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// Closes the block and gives its bytes; call `clear` before the next.
+    /// Closes the block and returns its bytes; call `clear` before the next.
     pub fn finish(&mut self) -> &[u8] {
         for restart in &self.restarts {
             self.raw.extend_from_slice(&restart.to_le_bytes());
@@ -178,7 +178,7 @@ impl BlockBuilder {
     }
 }
 
-/// Keeps the first `shared` bytes of `key` and appends `suffix`; true if that changes nothing.
+/// Keeps the first `shared` bytes of `key` and appends `suffix`; true if the key is unchanged.
 #[inline]
 fn replace_end(key: &mut Vec<u8>, shared: usize, suffix: &[u8]) -> bool {
     let end = &key[shared..];
@@ -195,7 +195,7 @@ pub struct DataBlock {
     base: u64,
     entries_end: u32,
     restarts: u32,
-    /// Heads of the restarts' keys, once a key was searched: they lie together.
+    /// Heads of the restarts' keys, stored together; made when a key is first searched.
     heads: OnceLock<Box<[u128]>>,
 }
 
@@ -226,12 +226,12 @@ impl DataBlock {
         Ok(DataBlock { raw, base, entries_end, restarts, heads: OnceLock::new() })
     }
 
-    /// Bytes it takes in memory at most.
+    /// Upper bound of its memory.
     pub fn memory(&self) -> usize {
         self.raw.capacity() + size_of::<DataBlock>() + self.restarts as usize * size_of::<u128>()
     }
 
-    /// The memory of the raw bytes, for another block.
+    /// The memory of the raw bytes, for use by another block.
     pub fn into_raw(self) -> Vec<u8> {
         self.raw
     }
@@ -241,7 +241,7 @@ impl DataBlock {
         self.restarts
     }
 
-    /// Where the entries of restart `i` start; the end of the entries for `i == restarts()`.
+    /// Start of the entries of restart `i`; the end of the entries for `i == restarts()`.
     pub fn restart(&self, i: u32) -> u32 {
         if i >= self.restarts {
             return self.entries_end;
@@ -251,12 +251,12 @@ impl DataBlock {
         u32::from_le_bytes([b[0], b[1], b[2], b[3]])
     }
 
-    /// Where the first entry starts.
+    /// Start of the first entry.
     pub fn start(&self) -> u32 {
         HEAD as u32
     }
 
-    /// Where the entries end.
+    /// End of the entries.
     pub fn end(&self) -> u32 {
         self.entries_end
     }
@@ -281,12 +281,12 @@ impl DataBlock {
     }
 
     /// Decodes the entry at `at` (below `end`). `key` and `pk_len` hold those of the entry before
-    /// and get this one's; they stay as they are if it fails. # Errors: `BadEncoding`.
+    /// and are set to this one's; an error leaves them unchanged. # Errors: `BadEncoding`.
     #[inline]
     pub fn decode(&self, at: u32, key: &mut Vec<u8>, pk_len: u32) -> Result<RunEntry> {
         let entries = &self.raw[..self.entries_end as usize];
         let bytes = entries.get(at as usize..).unwrap_or(&[]);
-        // The usual entry of a bottom run: short, and nothing beside its key.
+        // The common entry of a bottom run: short, with nothing but its key.
         if let [flags, shared, suffix, rest @ ..] = bytes
             && matches!(*flags, entry_op::INS | entry_op::DEL | INS_FRESH)
             && (*shared | *suffix) < 0x80

@@ -22,7 +22,7 @@ pub struct FencesBuilder {
 impl FencesBuilder {
     /// Adds a block: the last key of the block before (if any), its first key, its length.
     pub fn push(&mut self, before: Option<&[u8]>, first: &[u8], envelope_len: u32) {
-        // The shortest key above `before` and at or below `first`. Equal keys in both: `first`.
+        // The shortest key above `before` and at or below `first`; `first` if both are equal.
         let fence = match before {
             None => &first[..0],
             Some(before) => {
@@ -66,7 +66,7 @@ impl Fences {
     pub fn decode(raw: &[u8], position: u64, data_len: u64) -> Result<Fences> {
         let mut r = Reader::new(raw, "run fences");
         let count = r.u32()?;
-        // Each block takes 3 bytes here at least.
+        // Each block takes at least 3 bytes here.
         if count == 0 || count as usize > r.rest().len() / 3 {
             return Err(r.bad("block count"));
         }

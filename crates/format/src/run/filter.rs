@@ -50,7 +50,7 @@ pub struct FilterBuilder {
 }
 
 impl FilterBuilder {
-    /// Adds a key; an equal one right after is free.
+    /// Adds a key; repeating the last key costs nothing.
     pub fn push(&mut self, key: &[u8]) {
         let hash = hash_key(key);
         if self.hashes.last() != Some(&hash) {

@@ -15,18 +15,18 @@ use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Lsn, Result, T
 
 const MAGIC: u64 = u64::from_le_bytes(*b"EVKLRUN\x01");
 
-/// What is known of a slice without reading it.
+/// The facts of a slice that are known without reading it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct SliceInfo {
     /// Its index.
     pub index: IndexId,
-    /// The run it is a segment of: number of the run's first file.
+    /// The run to which it belongs: the number of the run's first file.
     pub run: u64,
     /// Oldest generation in it; 0: an index build.
     pub age_low: Generation,
     /// Newest generation in it.
     pub age_high: Generation,
-    /// Where its first data envelope starts.
+    /// Position of its first data envelope.
     pub position: u64,
     /// Bytes of its data envelopes.
     pub data_len: u64,
@@ -40,7 +40,7 @@ pub struct SliceInfo {
     pub entries: u64,
     /// Entries that are DEL.
     pub deletes: u64,
-    /// No timestamp lies below.
+    /// Lower bound of its timestamps.
     pub base_cts: Lsn,
     /// First key (column bytes and pk).
     pub min_key: Vec<u8>,
@@ -48,9 +48,10 @@ pub struct SliceInfo {
     pub max_key: Vec<u8>,
     /// Transactions with pending entries (D1), ascending.
     pub pending: Vec<TxnId>,
-    /// Entries below a newer one of their key. Only who wrote the slice knows: no footer says it.
+    /// Entries below a newer one of their key. Only the writer of the slice knows: footers do not
+    /// contain it.
     pub superseded: u64,
-    /// The newest timestamp in it; the same.
+    /// The newest timestamp in it; known in the same way.
     pub newest_cts: Lsn,
 }
 
@@ -139,7 +140,7 @@ pub fn decode_footer(raw: &[u8]) -> Result<Vec<SliceInfo>> {
     Ok(slices)
 }
 
-/// A footer as it is stored, from which slices are decoded one by one: much smaller than all of
+/// A footer in its stored form, from which slices are decoded one by one: much smaller than all of
 /// them decoded.
 pub struct PackedFooter {
     raw: Box<[u8]>,
@@ -148,7 +149,7 @@ pub struct PackedFooter {
 }
 
 impl PackedFooter {
-    /// Takes a footer. # Errors: `BadEncoding`, wherever it is.
+    /// Checks a footer. # Errors: `BadEncoding` for any invalid byte.
     pub fn parse(raw: Box<[u8]>) -> Result<PackedFooter> {
         let mut r = Reader::new(&raw, "run footer");
         let mut places = Vec::new();
@@ -162,8 +163,8 @@ impl PackedFooter {
         Ok(PackedFooter { raw, places })
     }
 
-    /// The slice of an index, if there is one: a file has at most one. # Errors: none, as it was
-    /// decoded before.
+    /// The slice of an index, if there is one: a file has at most one per index. # Errors: none,
+    /// because it was decoded before.
     pub fn slice(&self, index: IndexId) -> Result<Option<SliceInfo>> {
         let place = self.places.partition_point(|(of, _)| *of < index);
         match self.places.get(place) {
@@ -186,7 +187,7 @@ impl PackedFooter {
 pub struct Trailer {
     /// The file's number.
     pub file: u64,
-    /// Where the footer envelope starts.
+    /// Position of the footer envelope.
     pub footer_position: u64,
     /// Its length.
     pub footer_len: u32,

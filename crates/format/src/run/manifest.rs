@@ -1,4 +1,4 @@
-//! Manifest records and the part of a checkpoint that lists runs: the same list of edits.
+//! Manifest records, and the part of a checkpoint that lists runs: both are a list of edits.
 //!
 //! ```text
 //! edits, each: op u8, then
@@ -29,9 +29,9 @@ pub enum ManifestOp {
     Flushed(Generation),
     /// Every slice of an index is dead.
     DropIndex(IndexId),
-    /// File numbers below this were given out.
+    /// File numbers below this were used.
     NextFile(u64),
-    /// The slice of an index in a file belongs to a run that it was not written for.
+    /// The slice of an index in a file belongs to a run for which it was not written.
     Place {
         /// Its index.
         index: IndexId,

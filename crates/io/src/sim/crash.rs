@@ -1,8 +1,9 @@
-//! What a crash leaves: from one crashed disk many surviving ones, by policy and seed.
+//! The effects of a crash: from one crashed disk many surviving ones, by policy and seed.
 //!
-//! Most crashes are of the machine: what is unsynced is lost in part, and what survives is durable.
-//! `Killed` is one of the process alone: the system goes on and has every write, synced or not. The
-//! next process reads them all, and those that nobody syncs may still be lost with the machine.
+//! Most crashes are crashes of the machine: unsynced data is lost in part, and the survivors are
+//! durable. `Killed` is a crash of the process only: the system continues and has every write,
+//! synced or not. The next process reads them all, and those that are never synced may still be
+//! lost with the machine.
 
 use super::disk::SimDisk;
 use super::inode::{DataOp, Inode, SECTOR, write_part};
@@ -30,10 +31,10 @@ pub enum CrashPolicy {
     OldSize,
     /// All content; creations, renames and removals are lost, or some of them.
     OldNames,
-    /// Another of these for each file.
+    /// For each file another of these.
     Mixed,
-    /// All: the process was killed, not the machine. What was unsynced still is, in its order,
-    /// until somebody syncs it; a write in flight is there up to a block's edge.
+    /// All: the process was killed, not the machine. Unsynced changes stay unsynced, in their
+    /// order, until they are synced; a write in flight survives up to the edge of a block.
     Killed,
 }
 
@@ -75,8 +76,8 @@ impl CrashPolicy {
 }
 
 impl SimDisk {
-    /// A disk as it may be found after a crash of this one at this moment. This disk stays as it
-    /// is, so many survivors can be made from one crash.
+    /// A possible disk after a crash of this one at this moment. This disk stays unchanged, so many
+    /// survivors can be made from one crash.
     pub fn crash(&self, policy: CrashPolicy, seed: u64) -> SimDisk {
         let mut rng = Rng::new(mix(seed) ^ policy as u64);
         if policy == CrashPolicy::Killed {
@@ -101,12 +102,12 @@ impl SimDisk {
         })
     }
 
-    /// What the next process finds if this one is killed.
+    /// The disk that the next process finds if this one is killed.
     fn killed(&self, rng: &mut Rng) -> SimDisk {
         let capacity = self.capacity_blocks();
         self.with(|s| {
             let names = s.names.left(rng);
-            // Also those whose removal a crash of the machine may undo.
+            // Includes files whose removal a crash of the machine may undo.
             let named = names.named();
             let linked: BTreeSet<_> = names.live.files.values().copied().collect();
             let kept = s.inodes.iter().filter(|(ino, _)| named.contains(ino));
@@ -120,8 +121,8 @@ impl SimDisk {
     }
 }
 
-/// The unsynced changes of a file whose process was killed. A write in flight ends at a block's
-/// edge half of the time: the system looks between the blocks whether to go on.
+/// The unsynced changes of a file whose process was killed. Half of the time a write in flight ends
+/// at the edge of a block: the system checks between blocks whether to continue.
 fn left_by_killed(inode: &Inode, in_flight: u64, rng: &mut Rng) -> Vec<(u64, DataOp)> {
     let mut unsynced = inode.unsynced.clone();
     if let Some((seq, DataOp::Write { offset, data })) = unsynced.last_mut()
@@ -138,7 +139,8 @@ fn left_by_killed(inode: &Inode, in_flight: u64, rng: &mut Rng) -> Vec<(u64, Dat
     unsynced
 }
 
-/// Where `Torn` cuts the order of unsynced changes: those before survive, the one at it in part.
+/// Where `Torn` cuts the order of unsynced changes: earlier ones survive, the one at the cut in
+/// part.
 #[derive(Clone, Copy)]
 struct Cut(u64);
 
@@ -146,7 +148,7 @@ impl Cut {
     fn choose<'a>(inodes: impl Iterator<Item = &'a Inode>, rng: &mut Rng) -> Cut {
         let mut all: Vec<u64> = inodes.flat_map(|i| i.unsynced.iter().map(|(n, _)| *n)).collect();
         all.sort_unstable();
-        // Half of the time the very last call: the one in flight.
+        // Half of the time the last call, which was in flight.
         let last = all.len().saturating_sub(1);
         let place = if rng.one_in(2) { last } else { rng.below(all.len() as u64) as usize };
         Cut(all.get(place).copied().unwrap_or(0))
@@ -201,7 +203,7 @@ fn apply_pieces(op: &DataOp, content: &mut Blocks, piece: usize, rng: &mut Rng) 
     }
 }
 
-/// Applies the first sectors of a write, at times only its last ones.
+/// Applies the first sectors of a write, sometimes only its last ones.
 fn apply_torn(op: &DataOp, content: &mut Blocks, rng: &mut Rng) {
     let DataOp::Write { offset, data } = op else {
         if rng.one_in(2) {

@@ -1,10 +1,10 @@
-//! The simulated disk: files in memory with a durable image and unsynced changes each, a name space
-//! of the same kind, armed faults, a capacity, and a count of calls that can end in a crash.
+//! The simulated disk: files in memory, each with a durable image and unsynced changes, a name
+//! space of the same kind, armed faults, a capacity, and a count of calls that can end in a crash.
 //!
 //! Invariants: a change is durable only after a `sync` of its file (content and length) or a
-//! `sync_dir` of its directory (names) that began after it; after the crash nothing reaches the
-//! disk. The call at which the crash strikes is in flight: its change is unsynced, so each crash
-//! policy decides how much of it survives, and its caller gets an error.
+//! `sync_dir` of its directory (names) that began after the change. After the crash nothing reaches
+//! the disk. The call at which the crash strikes is in flight: its change is unsynced, so each
+//! crash policy decides how much of it survives, and its caller gets an error.
 //!
 //! A `SimDisk` is a handle: clones mean the same disk. Used by `SimEnv`, and by tests to arm faults
 //! and to make the disks that survive a crash.
@@ -40,9 +40,9 @@ pub(super) struct DiskState {
     next_ino: Ino,
     /// Order of changes of content over all files.
     seq: u64,
-    /// From here on they are of this process; those before were left by one that was killed.
+    /// From here on changes are of this process; earlier ones were left by a killed one.
     own_from: u64,
-    /// From here on they are of the call in flight at the crash.
+    /// From here on changes are of the call in flight at the crash.
     pub in_flight_from: u64,
     faults: Faults,
     capacity_blocks: Option<u64>,
@@ -51,22 +51,22 @@ pub(super) struct DiskState {
     changes: u64,
     crash_at_call: u64,
     crash_at_change: u64,
-    /// Nothing is free from this call on.
+    /// No block is free from this call on.
     full_at_call: u64,
     /// Changes for which there was no space.
     refused: u64,
-    /// Calls that faults could strike, if they are noted.
+    /// Calls that faults could strike, if they are recorded.
     noted: Option<Vec<Noted>>,
     crashed: bool,
     /// The file or directory of the call in flight at the crash.
     crashed_in: Option<String>,
-    /// Who hears of that.
+    /// Hears of the crash.
     at_crash: Option<Tell>,
 }
 
 type Tell = Box<dyn FnOnce(&Error) + Send>;
 
-/// What a call is.
+/// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     /// Reads only.
@@ -109,7 +109,7 @@ pub(super) struct Handle {
 }
 
 impl SimDisk {
-    /// An empty disk. `seed` decides what faults do.
+    /// An empty disk. `seed` determines the effects of faults.
     pub fn new(seed: u64) -> SimDisk {
         SimDisk::from_state(DiskState {
             names: Names::default(),
@@ -140,7 +140,7 @@ impl SimDisk {
         SimDisk { shared: Arc::new(Shared { state: Mutex::new(state), crashed }) }
     }
 
-    /// A disk that holds these files; what is unsynced was left by a process that was killed.
+    /// A disk with these files; unsynced changes were left by a killed process.
     pub(super) fn from_survivors(
         seed: u64,
         names: Names,
@@ -175,8 +175,8 @@ impl SimDisk {
         self.with(|s| s.calls)
     }
 
-    /// Calls so far that changed what is stored or durable: enough to enumerate crash points, since
-    /// a crash at a read leaves the same disk as a crash at the next change.
+    /// Calls so far that changed stored or durable data. These are enough to enumerate crash
+    /// points, because a crash at a read leaves the same disk as a crash at the next change.
     pub fn changes(&self) -> u64 {
         self.with(|s| s.changes)
     }
@@ -192,18 +192,18 @@ impl SimDisk {
         self.with(|s| s.crash_at_change = change);
     }
 
-    /// At call number `call` and from then on no block is free but what is given back, until
+    /// From call number `call` on no block is free except freed ones, until
     /// [`SimDisk::set_capacity`].
     pub fn full_at(&self, call: u64) {
         self.with(|s| s.full_at_call = call);
     }
 
-    /// Notes from now on which calls faults could strike.
+    /// Records from now on which calls faults could strike.
     pub fn note_calls(&self) {
         self.with(|s| s.noted = Some(Vec::new()));
     }
 
-    /// The calls noted so far.
+    /// The calls recorded so far.
     pub fn noted(&self) -> Vec<Noted> {
         self.with(|s| s.noted.clone().unwrap_or_default())
     }
@@ -224,14 +224,13 @@ impl SimDisk {
         self.with(|s| s.crashed_in.clone())
     }
 
-    /// If it crashes in a call, `tell` hears the error that the caller gets, in its thread and
-    /// before anything else goes on. It must not use the disk.
+    /// If the disk crashes in a call, `tell` hears the error that the caller gets, in the caller's
+    /// thread and before anything else continues. It must not use the disk.
     pub fn at_crash(&self, tell: impl FnOnce(&Error) + Send + 'static) {
         self.with(|s| s.at_crash = Some(Box::new(tell)));
     }
 
-    /// Changes of files at paths that begin so which were made by processes that were killed, and
-    /// which nobody has synced.
+    /// Unsynced changes, left by killed processes, of files whose paths begin in this way.
     pub fn unsynced_of_killed(&self, path: &str) -> usize {
         self.with(|s| {
             let named = s.names.live.files.iter().filter(|(name, _)| name.starts_with(path));
@@ -251,7 +250,7 @@ impl SimDisk {
         self.with(|s| s.faults.clear());
     }
 
-    /// The error of starting a thread, if a fault strikes that.
+    /// The error of starting a thread, if a fault strikes it.
     pub(super) fn thread_fault(&self, name: &str) -> Result<()> {
         let fault = self.with(|s| {
             let DiskState { calls, faults, rng, .. } = s;
@@ -265,7 +264,7 @@ impl SimDisk {
         self.with(|s| s.faults.struck)
     }
 
-    /// True once a fault has struck, space was wanting, or it has crashed.
+    /// True once a fault has struck, space was lacking, or the disk has crashed.
     pub fn is_disturbed(&self) -> bool {
         self.with(|s| s.crashed || s.faults.struck > 0 || s.refused > 0)
     }
@@ -283,7 +282,7 @@ impl SimDisk {
         });
     }
 
-    /// Bytes that files take, in blocks of 4 KiB.
+    /// Bytes that files occupy, in blocks of 4 KiB.
     pub fn used_bytes(&self) -> u64 {
         self.with(|s| s.used_blocks * BLOCK as u64)
     }
@@ -303,8 +302,8 @@ impl SimDisk {
         })
     }
 
-    /// Overwrites stored bytes behind the engine's back (rot), durable at once. False if there is
-    /// no such file or the range leaves it.
+    /// Overwrites stored bytes without the engine's knowledge (rot), durably at once. False if
+    /// there is no such file or the range exceeds it.
     pub fn corrupt(&self, path: &str, offset: u64, bytes: &[u8]) -> bool {
         self.with(|s| {
             let Some(ino) = s.names.live.files.get(path) else { return false };
@@ -326,7 +325,7 @@ impl SimDisk {
         byte.is_some_and(|b| self.corrupt(path, offset, &[b ^ (1 << (bit & 7))]))
     }
 
-    /// Cuts a file behind the engine's back, durable at once. False if there is no such file.
+    /// Cuts a file without the engine's knowledge, durably at once. False if there is no such file.
     pub fn truncate(&self, path: &str, len: u64) -> bool {
         self.with(|s| {
             let Some(ino) = s.names.live.files.get(path) else { return false };
@@ -513,7 +512,7 @@ impl DiskState {
     }
 
     /// The fault that strikes the present call, if any. `needs`: blocks that it will take, or more
-    /// than none if it makes a name.
+    /// than zero if it creates a name.
     fn strike(
         &mut self,
         of: OsCall,
@@ -564,14 +563,14 @@ impl DiskState {
         }
     }
 
-    /// Drops files that no name, present or possibly surviving, leads to.
+    /// Removes files to which no name, present or possibly surviving, leads.
     fn forget_unnamed(&mut self) {
         let named = self.names.named();
         self.inodes.retain(|ino, inode| !inode.is_released() || named.contains(ino));
     }
 
-    /// Applies a change to a file. Of a write for which there is no space some of what fits is
-    /// applied all the same, as file systems do.
+    /// Applies a change to a file. A write without enough space is partly applied, as file systems
+    /// do.
     fn apply(&mut self, ino: Ino, path: &str, op: DataOp) -> Result<()> {
         let free = self.capacity_blocks.map_or(u64::MAX, |c| c.saturating_sub(self.used_blocks));
         let part = self.rng.next_u64();

@@ -1,5 +1,5 @@
-//! Enumerates crash points: a script runs once without a crash to count its changes, then once for
-//! each change with the crash in it, and every surviving disk, one per policy and round, is handed
+//! Enumerates crash points. A script runs once without a crash to count its changes, and then once
+//! for each change with the crash in it; every surviving disk, one per policy and round, is passed
 //! to a check. For tests of every layer that writes files.
 
 use super::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash, panic_text};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// Which crash points and survivors to try.
 #[derive(Clone, Copy, Debug)]
 pub struct Explore {
-    /// Decides the schedule of the script and the survivors.
+    /// Determines the schedule of the script and the survivors.
     pub seed: u64,
     /// The first crash point (from 1).
     pub first: u64,
-    /// From there on one crash point in this many (1: each). As many runs of one seed as this says,
+    /// From there on one crash point in this many is tried (1: each). As many runs of one seed,
     /// each beginning one further, try every one.
     pub stride: u64,
     /// Survivors per crash point and policy.
@@ -29,9 +29,9 @@ pub struct Survivor {
     pub seed: u64,
     /// The change in which the machine crashed; the number after the last: none.
     pub change: u64,
-    /// What survived.
+    /// The policy of survival.
     pub policy: CrashPolicy,
-    /// Which of the survivors of this policy.
+    /// The number of the survivor of this policy.
     pub round: u64,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Survivor {
     }
 }
 
-/// What was tried.
+/// Counts of what was tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
     /// Crash points.
@@ -59,15 +59,16 @@ impl Explore {
         Explore { seed, first: 1, stride: 1, rounds: 1 }
     }
 
-    /// The `n`-th of a series (from 0) that tries every crash point of one schedule after the
-    /// other, one in `stride` at a time.
+    /// The `n`-th of a series (from 0) that together tries every crash point of one schedule, one
+    /// in `stride` at a time.
     pub fn nth(n: u64, stride: u64) -> Explore {
         Explore { first: 1 + n % stride, stride, ..Explore::new(1 + n / stride) }
     }
 
-    /// Runs `script` on a copy of `start` for each crash point. It notes in `T` what was promised
-    /// (acknowledged commits) as it goes, since the crash may unwind it at any wait. `check` opens
-    /// each different survivor and compares it with those notes; it panics if they do not fit.
+    /// Runs `script` on a copy of `start` for each crash point. The script records its promises
+    /// (acknowledged commits) in `T` as it proceeds, because the crash may unwind it at any wait.
+    /// `check` opens each different survivor and compares it with those notes; it panics if they
+    /// disagree.
     pub fn run<T: Default>(
         &self,
         start: &SimDisk,
@@ -77,7 +78,7 @@ impl Explore {
         let mut explored = Explored::default();
         let mut change = self.first;
         loop {
-            // A copy, with what a killed process has left there unsynced.
+            // A copy, including unsynced changes that a killed process has left there.
             let disk = start.crash(CrashPolicy::Killed, self.seed);
             disk.crash_at_change(change);
             let sim = SimEnv::on(disk, SimOptions::new(self.seed));
@@ -91,7 +92,7 @@ impl Explore {
             sim.disk().crash_now();
             sim.stop();
             explored.points += 1;
-            // The notes differ from point to point: the same disk is checked again for each.
+            // The notes differ from point to point, so the same disk is checked again for each.
             let mut checked = BTreeSet::new();
             for policy in CrashPolicy::ALL {
                 for round in 0..self.rounds {
@@ -99,7 +100,8 @@ impl Explore {
                     let after = sim.disk().crash(*policy, self.seed ^ round.rotate_left(32));
                     let hash = after.hash();
                     explored.states.insert(hash);
-                    // What was killed has the content of others, and not all of it durable.
+                    // The survivor of a kill may equal another one in content, but is not all
+                    // durable.
                     if checked.insert(hash) || *policy == CrashPolicy::Killed {
                         explored.survivors += 1;
                         let after = SimEnv::on(after, SimOptions::new(self.seed));

@@ -3,7 +3,7 @@
 use crate::errno::OsCall;
 use crate::rng::Rng;
 
-/// What goes wrong.
+/// The kind of a fault.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
@@ -25,16 +25,16 @@ pub enum FaultKind {
     NoSpace,
     /// A sync of a file or directory fails; each unsynced change has become durable or never will.
     SyncError,
-    /// The same with ENOSPC, as where blocks are allocated late.
+    /// As `SyncError` with ENOSPC, as on file systems that allocate blocks late.
     NoSpaceForSync,
     /// Creating, renaming, removing or making a directory fails with EIO.
     NameError,
-    /// The same fails with ENOSPC.
+    /// As `NameError` with ENOSPC.
     NoSpaceForName,
-    /// Opening a file that is there, listing a directory, asking for a length fails with EIO.
+    /// Opening an existing file, listing a directory, or reading a length fails with EIO.
     LookError,
-    /// A call of this kind fails with this error number, nothing applied (of a sync: as
-    /// `SyncError`); its code is that of `errno`.
+    /// A call of this kind fails with this error number, nothing applied (for a sync: as
+    /// `SyncError`); its code is the one of `errno`.
     Os(OsCall, i32),
 }
 
@@ -83,11 +83,11 @@ pub struct Noted {
     pub call: u64,
     /// Its file or directory.
     pub path: String,
-    /// What it is for the operating system.
+    /// The call of the operating system that it stands for.
     pub of: OsCall,
-    /// What can strike it.
+    /// The faults that can strike it.
     pub kinds: &'static [FaultKind],
-    /// On a full disk it fails: it needs blocks, or makes a name.
+    /// It fails on a full disk, because it needs blocks or creates a name.
     pub needs_space: bool,
 }
 
@@ -107,8 +107,8 @@ impl Faults {
         self.armed.clear();
     }
 
-    /// The fault of one of `kinds`, or of this call of the system, that strikes a call on `path`,
-    /// if any.
+    /// The armed fault of one of `kinds`, or of this system call, that strikes a call on `path`, if
+    /// any.
     pub fn strike(
         &mut self,
         call: u64,

@@ -3,7 +3,7 @@
 
 use crate::blocks::{Blocks, is_zero};
 
-/// Bytes that a device writes as one.
+/// Bytes that a device writes atomically.
 pub const SECTOR: usize = 512;
 
 /// Written bytes; zeros (fresh log segments) cost no memory.
@@ -25,7 +25,7 @@ impl Data {
         }
     }
 
-    /// Leaves the first `len` bytes.
+    /// Keeps the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         match self {
             Data::Bytes(bytes) => *bytes = bytes[..len].into(),
@@ -53,7 +53,7 @@ impl DataOp {
         }
     }
 
-    /// Blocks that applying it would newly take.
+    /// Blocks that applying it would newly occupy.
     pub fn needs(&self, to: &Blocks) -> u64 {
         match self {
             DataOp::Write { offset, data } => to.missing(*offset, data.len() as u64),
@@ -62,8 +62,7 @@ impl DataOp {
         }
     }
 
-    /// The first sectors of a write, as many as `part` draws, if they need no more than `free`
-    /// blocks.
+    /// The first sectors of a write, as many as `part` selects, if they need at most `free` blocks.
     pub fn part_within(&self, to: &Blocks, free: u64, part: u64) -> Option<DataOp> {
         let DataOp::Write { offset, data } = self else { return None };
         let len = (part % (data.len().div_ceil(SECTOR) as u64)) as usize * SECTOR;
@@ -90,11 +89,11 @@ pub(super) fn write_part(to: &mut Blocks, offset: u64, data: &Data, from: usize,
 /// A file.
 #[derive(Default)]
 pub(super) struct Inode {
-    /// What reads see.
+    /// The content that reads see.
     pub live: Blocks,
-    /// What survives a crash for certain.
+    /// The content that certainly survives a crash.
     pub durable: Blocks,
-    /// Changes since the last sync, each with its place in the order of all changes of the disk.
+    /// Changes since the last sync, each with its number in the order of all changes of the disk.
     pub unsynced: Vec<(u64, DataOp)>,
     /// Some live name leads to it.
     pub linked: bool,
@@ -110,20 +109,21 @@ impl Inode {
         Inode { live: content.clone(), durable: content, linked: true, ..Inode::default() }
     }
 
-    /// A file that a killed process leaves: nobody has it open, and these changes are unsynced.
+    /// A file left by a killed process: it is not open, and these changes are unsynced.
     pub fn left(durable: &Blocks, unsynced: Vec<(u64, DataOp)>, linked: bool) -> Inode {
         let mut live = durable.clone();
         unsynced.iter().for_each(|(_, op)| op.apply(&mut live));
         Inode { live, durable: durable.clone(), unsynced, linked, ..Inode::default() }
     }
 
-    /// Applies a change and remembers it as unsynced.
+    /// Applies a change and records it as unsynced.
     pub fn apply(&mut self, seq: u64, op: DataOp) {
         op.apply(&mut self.live);
         self.unsynced.push((seq, op));
     }
 
-    /// Makes unsynced changes durable: all, or those `chosen` while the others never will be.
+    /// Makes unsynced changes durable: all, or the `chosen` ones, while the others never become
+    /// durable.
     pub fn sync(&mut self, mut chosen: impl FnMut() -> bool) {
         for (_, op) in std::mem::take(&mut self.unsynced) {
             if chosen() {
@@ -132,8 +132,8 @@ impl Inode {
         }
     }
 
-    /// As `sync` for all changes, sharing whole blocks with the live content: what the last change
-    /// of a byte left there is what becomes durable.
+    /// As `sync` for all changes, sharing whole blocks with the live content: the last change of
+    /// each byte becomes durable.
     pub fn sync_all(&mut self) {
         for (_, op) in std::mem::take(&mut self.unsynced) {
             match op {

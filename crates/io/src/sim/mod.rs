@@ -12,8 +12,9 @@
 //! # Ok::<(), evenkeel_base::Error>(())
 //! ```
 //!
-//! Rules: threads only through `Env::spawn` or [`SimEnv::run`]; no `Mutex` held over a wait, a step
-//! or I/O; no other clock, randomness or randomly seeded hash order where it decides what is done.
+//! Rules: threads are started only by `Env::spawn` or [`SimEnv::run`]; no `Mutex` is held over a
+//! wait, a step or I/O; no other clock, randomness or randomly seeded hash order may influence the
+//! run.
 
 mod crash;
 mod disk;
@@ -50,18 +51,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How a simulation schedules. `new` draws everything from the seed, so that many seeds try many
-/// kinds of machine.
+/// The scheduling of a simulation. `new` draws everything from the seed, so that many seeds try
+/// many kinds of machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
-    /// Decides everything.
+    /// Determines everything.
     pub seed: u64,
     /// `Runtime::step` lets another thread run one time in this many (0: never, and threads are
-    /// neither slow nor held up, which the seed decides otherwise).
+    /// neither slow nor delayed, which the seed otherwise decides).
     pub step_switch: u64,
-    /// A wait whose event has come lets another thread run one time in this many.
+    /// A wait whose event has advanced lets another thread run one time in this many.
     pub wait_switch: u64,
-    /// A read or write takes its time with others running one time in this many; a sync always.
+    /// Others run during a read or write one time in this many, and during every sync.
     pub io_switch: u64,
     /// I/O takes virtual time: a read 50-150 us, a write 10-60 us, a sync 100-2,000 us.
     pub latency: bool,
@@ -81,19 +82,19 @@ impl SimOptions {
         }
     }
 
-    /// For tests of files alone: no thread but the waiting one is ever chosen without need, and I/O
-    /// takes no time.
+    /// For tests of files alone: only the waiting thread is chosen without need, and I/O takes no
+    /// time.
     pub fn quiet(seed: u64) -> SimOptions {
         SimOptions { seed, step_switch: 0, wait_switch: 0, io_switch: 0, latency: false }
     }
 }
 
-/// How uneven the threads of a simulation are.
+/// The unevenness of the threads of a simulation.
 #[derive(Clone, Copy, Debug)]
 struct Moods {
-    /// One time in this many switches a thread's share of the turns changes (0: all are equal).
+    /// One switch in this many changes a thread's share of the turns (0: all are equal).
     uneven: u64,
-    /// A step that switches holds its thread up for up to 1 ms one time in this many (0: never).
+    /// One switching step in this many delays its thread for up to 1 ms (0: never).
     hold_up: u64,
 }
 
@@ -121,7 +122,7 @@ pub struct SimEnv {
 /// A device with one queue: each read and write waits for those before it.
 #[derive(Default)]
 struct Device {
-    /// 0: it takes no time of its own.
+    /// 0: I/O takes no time of the device.
     bytes_per_sec: AtomicU64,
     /// The same for bytes that the file system frees.
     freed_bytes_per_sec: AtomicU64,
@@ -149,11 +150,11 @@ pub fn catch_crash<R>(f: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// Makes the `n`-th of several threads, each of which drives simulations of its own, stay on a CPU:
-/// whom it hands over to is there as well, and no two of them share one while another has nothing
-/// to do. Results are the same without this.
+/// Binds the `n`-th of several threads, each of which drives its own simulations, to a CPU:
+/// hand-overs then stay on that CPU, and no two threads share one while another is idle. Results
+/// are the same without this.
 pub fn drive_beside_others(n: usize) {
-    // Counted first: bound to one there is no other.
+    // Counted first, because afterwards only one is visible.
     crate::os::bound_heaps(crate::real::cores());
     crate::os::stay_on_nth(n);
 }
@@ -174,14 +175,14 @@ impl SimEnv {
         }
     }
 
-    /// From now on reads and writes go through one device that moves so many bytes per second of
-    /// virtual time; 0: through none.
+    /// From now on reads and writes go through one device that moves this many bytes per second of
+    /// virtual time; 0: no device.
     pub fn set_device(&self, bytes_per_sec: u64) {
         self.device.bytes_per_sec.store(bytes_per_sec, Ordering::SeqCst);
     }
 
-    /// From now on the device is told of bytes that the file system frees, which takes it so long;
-    /// 0: it is not.
+    /// From now on the device hears of bytes that the file system frees, and takes this long for
+    /// them; 0: it does not.
     pub fn set_device_frees(&self, bytes_per_sec: u64) {
         self.device.freed_bytes_per_sec.store(bytes_per_sec, Ordering::SeqCst);
     }
@@ -216,12 +217,12 @@ impl SimEnv {
         self.scheduler.trace().0
     }
 
-    /// A hash of who ran when: equal runs have equal ones.
+    /// A hash of the schedule: equal runs have equal hashes.
     pub fn trace_hash(&self) -> u64 {
         self.scheduler.trace().1
     }
 
-    /// Runs the sessions as threads and returns when all have ended (a crash ends them too).
+    /// Runs the sessions as threads and returns when all have ended (a crash ends them, too).
     ///
     /// # Panics
     /// If a session panicked, or on a deadlock: with the seed and the list of waiting threads.
@@ -247,19 +248,19 @@ impl SimEnv {
         self.scheduler.failure().map_or(Ok(()), Err)
     }
 
-    /// What threads of the background said when they panicked: they end nothing but themselves.
+    /// The messages of background threads that panicked; a panic ends only its own thread.
     pub fn panics(&self) -> Vec<String> {
         self.scheduler.panics()
     }
 
-    /// Ends the simulation: every thread unwinds at its next wait; returns when all have ended.
-    /// The disk stays as it is.
+    /// Ends the simulation: every thread unwinds at its next wait; returns when all have ended. The
+    /// disk stays unchanged.
     pub fn stop(&self) {
         self.scheduler.stop();
     }
 
-    /// Crashes now, if that has not happened yet, ends all threads, and gives a new environment on
-    /// what survives.
+    /// Crashes now, if that has not happened yet, ends all threads, and returns a new environment
+    /// on the surviving disk.
     pub fn crash(&self, policy: CrashPolicy, seed: u64) -> SimEnv {
         self.disk().crash_now();
         self.stop();
@@ -291,12 +292,12 @@ impl SimEnv {
         }
     }
 
-    /// Lets the device move so many bytes, after what it was given before.
+    /// Makes the device move this many bytes, after its earlier work.
     fn through_device(&self, bytes: usize) {
         self.take_device(bytes as u64, self.device.bytes_per_sec.load(Ordering::SeqCst));
     }
 
-    /// Does what may free bytes of the disk, and lets the device free them.
+    /// Runs work that may free bytes of the disk, and makes the device free them.
     fn freeing<R>(&self, work: impl FnOnce() -> R) -> R {
         let before = self.disk().used_bytes();
         let done = work();
@@ -318,7 +319,7 @@ impl SimEnv {
         self.scheduler.wait(&self.never, self.never.now(), time, Cause::DeviceSlow);
     }
 
-    /// Lets an I/O call of about `least..most` nanoseconds pass.
+    /// Spends the time of an I/O call, about `least..most` nanoseconds.
     fn take_time(&self, least: u64, most: u64, one_in: u64) {
         let scheduler = &self.scheduler;
         if !scheduler.options.latency {
@@ -384,7 +385,7 @@ impl File for SimFile {
         Ok(())
     }
     fn sync(&self) -> Result<()> {
-        // Made durable at the beginning: what is written while it runs is not promised.
+        // Made durable at the beginning: writes during the sync are not promised.
         self.handle.sync()?;
         self.env.take_time(100_000, 2_000_000, 1);
         Ok(())

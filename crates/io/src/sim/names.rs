@@ -1,6 +1,6 @@
-//! The name space of a simulated disk: which path leads to which file, as seen now, and what of it
-//! is durable. A creation, removal, rename or new directory is durable only after `sync_dir` of the
-//! directory concerned; before, a crash may keep any of them.
+//! The name space of a simulated disk: which path leads to which file now, and which part of that
+//! is durable. A creation, removal, rename or new directory is durable only after `sync_dir` of its
+//! directory; before, a crash may keep any of them.
 
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Number of a file.
 pub(super) type Ino = u64;
 
-/// A change of the name space that is not yet durable. Changes carry the file they mean, so any
-/// subset of them, applied in order, gives a possible state.
+/// A change of the name space that is not yet durable. Each change names its file, so any subset of
+/// changes, applied in order, is a possible state.
 #[derive(Clone, Debug)]
 pub(super) enum NameOp {
     Create { path: String, ino: Ino },
@@ -63,7 +63,7 @@ pub(super) struct View {
     pub dirs: BTreeSet<String>,
 }
 
-/// How much of the unsynced changes survives a crash.
+/// Which of the unsynced changes survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     None,
@@ -83,7 +83,7 @@ pub(super) struct Names {
 }
 
 impl From<View> for Names {
-    /// All of it durable.
+    /// A name space that is entirely durable.
     fn from(view: View) -> Names {
         Names { live: view.clone(), durable: view, unsynced: Vec::new() }
     }
@@ -95,8 +95,8 @@ impl Names {
         self.unsynced.push(op);
     }
 
-    /// Makes the changes of a directory durable, and older ones that they build on. `chosen` may
-    /// spare some of them for ever (a failed sync).
+    /// Makes the changes of a directory durable, and older ones on which they depend. `chosen` may
+    /// exclude some of them for ever (a failed sync).
     pub fn sync(&mut self, dir: &str, mut chosen: impl FnMut() -> bool) {
         let mut paths: BTreeSet<String> = BTreeSet::new();
         let mut synced = vec![false; self.unsynced.len()];
@@ -149,14 +149,14 @@ impl Names {
         view
     }
 
-    /// The name space that the next process finds when this one was killed: what was unsynced is
-    /// there, and may still be lost.
+    /// The name space that the next process finds after a kill: unsynced changes are visible, and
+    /// may still be lost.
     pub fn left(&self, rng: &mut Rng) -> Names {
         let live = self.survivors(Keep::All, rng);
         Names { live, durable: self.durable.clone(), unsynced: self.unsynced.clone() }
     }
 
-    /// Files that some name, durable or possibly surviving, leads to.
+    /// Files to which some name, durable or possibly surviving, leads.
     pub fn named(&self) -> BTreeSet<Ino> {
         let unsynced = self.unsynced.iter().filter_map(|op| match op {
             NameOp::Create { ino, .. }

@@ -1,12 +1,12 @@
 //! The baton scheduler (protocol G5): of all threads of a simulation only the holder of one baton
-//! runs; at each wait the seed chooses the next holder among those that can go on. When none can,
-//! the virtual clock jumps to the nearest deadline; when there is no deadline, that is a deadlock.
+//! runs; at each wait the seed chooses the next holder among the runnable threads. If there is
+//! none, the virtual clock jumps to the nearest deadline; without a deadline, that is a deadlock.
 //!
-//! Invariants: everything that decides the order (random numbers, the clock, the state of threads)
-//! changes only in the hands of the holder, so equal seeds give equal schedules. A thread that
-//! calls in without being known is taken in as an *outside* thread (usually the test's own).
-//! After a crash each thread may wait a few times more (to see its errors and finish); then the
-//! wait unwinds it with the payload [`Unwound`]. Rule for all: hold no `Mutex` over a wait.
+//! Invariants: everything that determines the order (random numbers, the clock, the state of
+//! threads) changes only in the hands of the holder, so equal seeds give equal schedules. An
+//! unknown thread that calls in becomes an *outside* thread (usually the test's own). After a crash
+//! each thread may wait a few more times (to see its errors and finish); then a wait unwinds it
+//! with the payload [`Unwound`]. No thread may hold a `Mutex` over a wait.
 
 use super::disk::SimDisk;
 use super::{Moods, SimOptions};
@@ -22,12 +22,13 @@ use std::time::Duration;
 
 /// Waits that a thread may do after the crash before a wait unwinds it.
 const WAITS_AFTER_CRASH: u32 = 16;
-/// Waits while unwinding, or of an outside thread after the end, that mean it never finishes.
+/// This many waits while unwinding, or of an outside thread after the end, mean that the thread
+/// never finishes.
 const WAITS_AT_END: u32 = 100_000;
 /// An outside thread that waits this long while nothing is scheduled reports a hang.
 const HANG: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 
-/// Background threads that run on for so long, by the virtual clock or by turns, while every other
+/// Background threads run on for this long, by the virtual clock or by turns, while every other
 /// thread waits without a time limit: what those wait for never comes.
 const FUTILE_NS: u64 = 600_000_000_000;
 const FUTILE_TURNS: u64 = 2_000_000;
@@ -36,10 +37,10 @@ const FUTILE_TURNS: u64 = 2_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unwound;
 
-/// Who a thread is.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Not started by the simulation; calls in.
+    /// Not started by the simulation.
     Outside,
     /// A closure of `run`.
     Session,
@@ -58,7 +59,7 @@ struct Wait {
     seen: u64,
     deadline: Option<u64>,
     cause: Cause,
-    /// Waits for the end of threads: goes on only when that has come, crash or not.
+    /// Waits for the end of threads: continues only then, crash or not.
     join: bool,
 }
 
@@ -74,11 +75,11 @@ struct Slot {
     state: State,
     turn: Arc<Turn>,
     late_waits: u32,
-    /// Share of the turns it gets.
+    /// Its share of the turns.
     weight: u64,
 }
 
-/// Where one thread sleeps until it gets the baton.
+/// Where a thread sleeps until it gets the baton.
 #[derive(Default)]
 struct Turn {
     mine: Mutex<bool>,
@@ -94,7 +95,7 @@ impl Turn {
 
 enum Mode {
     Running,
-    /// Threads unwind at their next wait; the text says why, if it is a failure.
+    /// Threads unwind at their next wait; the text is the reason, if it is a failure.
     Ending(Option<String>),
 }
 
@@ -111,9 +112,9 @@ struct Table {
     mode: Mode,
     switches: u64,
     trace: u64,
-    /// Turn and time of the last choice of a thread that is not of the background.
+    /// Turn and time of the last choice of a thread that is not a background one.
     driven: (u64, u64),
-    /// What threads of the background said when they panicked.
+    /// The messages of background threads that panicked.
     panics: Vec<String>,
     /// An outside thread was told why the simulation failed.
     reported: bool,
@@ -127,14 +128,14 @@ pub(super) struct Scheduler {
     pub disk: SimDisk,
     pub rng: SharedRng,
     clock: AtomicU64,
-    /// Where all started threads run.
+    /// The CPU on which all started threads run.
     pub cpu: OnceLock<usize>,
     table: Mutex<Table>,
     /// Notified at the end of every thread.
     pub ended: Arc<Event>,
 }
 
-/// This OS thread's place in the simulations it takes part in.
+/// This OS thread's slots in the simulations in which it takes part.
 struct Membership {
     id: u64,
     slot: usize,
@@ -184,17 +185,17 @@ impl Scheduler {
         })
     }
 
-    /// The clock; each reading moves it a little, so that loops on it end.
+    /// The clock; each reading advances it a little, so that loops on it end.
     pub fn now_ns(&self) -> u64 {
         self.clock.fetch_add(20, Ordering::Relaxed)
     }
 
-    /// Time that passes with nobody waiting for it.
+    /// Lets time pass without a wait.
     pub fn pass(&self, ns: u64) {
         self.clock.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// (hand-overs, hash of who ran when): equal for equal runs.
+    /// (hand-overs, hash of the schedule): equal for equal runs.
     pub fn trace(&self) -> (u64, u64) {
         let table = self.table.lock();
         (table.switches, table.trace)
@@ -228,7 +229,7 @@ impl Scheduler {
         });
     }
 
-    /// This thread's slot; an unknown thread is taken in and gets the baton first.
+    /// This thread's slot; an unknown thread is added and gets the baton first.
     pub fn me(self: &Arc<Self>) -> usize {
         if let Some(slot) = self.known_slot() {
             return slot;
@@ -275,7 +276,7 @@ impl Scheduler {
         self.pass_on(table, slot);
     }
 
-    /// An outside OS thread has ended. Without it nobody may ever end the others: let them unwind.
+    /// An outside OS thread has ended. Without it no thread may ever end the others: unwind them.
     fn leave(&self, slot: usize) {
         let mut table = self.table.lock();
         table.slots[slot].state = State::Done;
@@ -288,7 +289,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives the baton away for good.
+    /// Passes the baton on for good.
     fn pass_on(&self, mut table: MutexGuard<'_, Table>, from: usize) {
         table.holder = self.choose(&mut table, from);
         if let Some(next) = table.holder {
@@ -298,7 +299,7 @@ impl Scheduler {
         }
     }
 
-    /// A point where another thread may run, one time in `one_in`; rarely this one is held up for
+    /// A point where another thread may run, one time in `one_in`; rarely this one is delayed for
     /// up to 1 ms, as by an operating system that runs others first.
     pub fn step(self: &Arc<Self>, one_in: u64, never: &Arc<Event>) {
         if !self.rng.one_in(one_in) {
@@ -336,7 +337,7 @@ impl Scheduler {
         if event.now() != seen { Woken::Event } else { Woken::Timeout }
     }
 
-    /// Waits until `over` holds, which the end of some thread brings about. Never unwinds.
+    /// Waits until `over` holds, which depends on the end of some thread. Never unwinds.
     pub fn join(self: &Arc<Self>, over: impl Fn() -> bool) {
         let me = self.me();
         loop {
@@ -374,8 +375,8 @@ impl Scheduler {
         self.join(|| self.all_ended(&started));
     }
 
-    /// Gives the baton to a chosen thread and comes back when this one is chosen again; unwinds
-    /// it if the simulation is over.
+    /// Passes the baton to a chosen thread and returns when this one is chosen again; unwinds it if
+    /// the simulation is over.
     fn hand_over(self: &Arc<Self>, table: MutexGuard<'_, Table>, me: usize) {
         self.switch(table, me);
         let mut table = self.table.lock();
@@ -425,7 +426,7 @@ impl Scheduler {
         }
     }
 
-    /// The hand-over itself. False if nothing can ever run again.
+    /// The hand-over itself. False if no thread can ever run again.
     fn switch(&self, mut table: MutexGuard<'_, Table>, me: usize) -> bool {
         let Some(next) = self.choose(&mut table, me) else {
             table.slots[me].state = State::Ready;
@@ -478,7 +479,7 @@ impl Scheduler {
         *mine = false;
     }
 
-    /// Chooses who runs next and counts the choice; `None` if all have ended.
+    /// Chooses the next thread and counts the choice; `None` if all have ended.
     fn choose(&self, table: &mut Table, from: usize) -> Option<usize> {
         self.change_weights(table);
         let ending = self.disk.is_crashed() || !matches!(table.mode, Mode::Running);
@@ -538,7 +539,7 @@ impl Scheduler {
         }
     }
 
-    /// Nobody can run: a deadlock, unless all have ended.
+    /// No thread can run: a deadlock, unless all have ended.
     fn give_up(&self, table: &mut Table, from: usize) {
         if table.slots.iter().all(|s| matches!(s.state, State::Done)) {
             return;
@@ -556,7 +557,7 @@ impl Scheduler {
 }
 
 impl Table {
-    /// True if the background runs on and on, and nobody whom it serves can.
+    /// True if only background threads run on, and none of the threads that they serve can.
     fn is_futile(&self, now: u64) -> bool {
         let (turn, time) = self.driven;
         if self.switches - turn < FUTILE_TURNS && now - time < FUTILE_NS {
@@ -613,7 +614,8 @@ impl Slot {
         }
     }
 
-    /// In a simulation that is over: everybody, so that they see it; joins still only at their end.
+    /// In a simulation that is over every thread may run, to notice it; joins still only at their
+    /// end.
     fn may_end(&self, now: u64) -> bool {
         match &self.state {
             State::Ready => true,

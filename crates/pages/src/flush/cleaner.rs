@@ -1,13 +1,13 @@
 //! The page cleaner: writes dirty pages, oldest bucket first and in order of page number, from
-//! copied images, at the pace of [`pacing`](crate::flush::pacing); cold pages that the clock met
-//! come first, and leave half of a batch to old ones that are due.
+//! copied images, at the rate of [`pacing`](crate::pacing). Cold pages that the clock met come
+//! first, but leave half of a batch to old ones that are due.
 //!
-//! Invariants: a page is written only when its last record is durable; in place only when its
-//! doublewrite copy is durable; one write per page at a time (`writing`); it leaves its bucket only
-//! when the write in place is synced. Workers draw from one quota, and none writes what is required
-//! while another does, so the total is what the law says whatever their number. A failed write
-//! latches (the pages stay in memory, never evicted); a full disk does not: the pages are dirty
-//! again as before.
+//! Invariants: a page is written only when its last record is durable, and in place only when its
+//! doublewrite copy is durable. At most one write per page is under way (`writing`). A page leaves
+//! its bucket only when the write in place is synced. Workers draw from one quota, and no worker
+//! writes required pages while another one does, so their total follows the law whatever their
+//! number. A failed write latches (the pages stay in memory, never evicted). A full disk does not
+//! latch: the pages are dirty again as before.
 
 use crate::Pages;
 use crate::flush::dirty::{Draining, Surroundings};
@@ -27,28 +27,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// Threads that drive `Pages::clean_beat`: while one waits for the device, the other goes on.
+/// Threads that drive `Pages::clean_beat`: while one waits for the device, the other continues.
 pub const CLEANERS: usize = 2;
-/// A required page that is latched is tried again after this.
+/// A required page that is latched is tried again after this time.
 const RETRY_NS: u64 = 1_000_000;
-/// A thread of redo that finds nothing to write looks again after so long.
+/// A redo thread that finds nothing to write looks again after this time.
 const ROOM_AGAIN: Duration = Duration::from_millis(1);
 
-/// What a cleaner works with; its number names its doublewrite region.
+/// The buffers of a cleaner; the number names its doublewrite region.
 pub(crate) struct Workspace {
     region: usize,
     head: AlignedBuf,
     images: AlignedBuf,
 }
 
-/// Whether somebody needs a batch written, or it may wait for a device that others keep busy.
+/// Whether a batch is needed, or may wait for a device that others keep busy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Required,
     Surplus,
 }
 
-/// Held while it is not dropped.
+/// Held until it is dropped.
 struct Turn<'a>(&'a AtomicBool);
 
 impl<'a> Turn<'a> {
@@ -68,20 +68,20 @@ pub(crate) struct Cleaner {
     pacer: Mutex<Pacer>,
     /// Pages that may be flushed until the next tick.
     quota: Quota,
-    /// Nobody needs what the last tick issued: the quiet of the log asks for it, or the rate has
+    /// The pages of the last tick are surplus: only the idle flush asks for them, or the rate has
     /// not fallen yet.
     is_surplus: AtomicBool,
-    /// Whoever writes such pages has it: one worker, the other stands by.
+    /// Held by the worker that writes such pages; the other one stands by.
     turn: AtomicBool,
-    /// None of them is written before: so long the governor lets those before pause.
+    /// No surplus page is written before this time: the pause that the governor demands.
     rests_until_ns: AtomicU64,
-    /// Pages are written also while nobody changes any.
+    /// Pages are written also while no page changes.
     rests: AtomicBool,
-    /// Pages that are being written, which still count for their buckets.
+    /// Pages that are being written; they still count for their buckets.
     in_flight: AtomicU64,
     /// The bucket being drained.
     draining: Mutex<Draining>,
-    /// Pages a full disk did not take that somebody had latched then: to become dirty again.
+    /// Pages that were latched when a full disk refused them: to become dirty again.
     unwritten: Mutex<Vec<Item>>,
     pub(crate) spare: Mutex<SpareImages>,
 }
@@ -102,7 +102,7 @@ struct Item {
 }
 
 impl Cleaner {
-    /// What a batch is written with; `None` while there are as many as `regions`.
+    /// The buffers for a batch; `None` while `regions` of them are in use.
     pub(crate) fn workspace(&self, page_bytes: usize, regions: usize) -> Option<Workspace> {
         let mut spare = self.spare.lock();
         if let Some(space) = spare.idle.pop() {
@@ -120,7 +120,7 @@ impl Cleaner {
 
 impl Pages {
     /// One step of the page cleaner: at most 1 MiB of pages. Waits inside for the next tick while
-    /// the law asks for more than this tick allows; Idle when nothing is asked.
+    /// the law asks for more than this tick allows; Idle when nothing is requested.
     ///
     /// # Errors
     /// A failed write or sync (writes have stopped then), once.
@@ -142,7 +142,7 @@ impl Pages {
             false => None,
         };
         let (rests_ns, cause) = match &turn {
-            // The other one is at it. This one stands by for what somebody needs.
+            // The other worker is writing. This one stands by for required pages.
             Some(None) => (next_tick_ns, Cause::Idle),
             Some(Some(_)) => (self.rests_for(now), Cause::Governor),
             None => (0, Cause::Idle),
@@ -178,7 +178,7 @@ impl Pages {
         };
         match self.flush_beat(cold, old.pages as usize, need) {
             Ok(0) => {
-                // All of it is latched or being written by another worker.
+                // All of the pages are latched or being written by another worker.
                 let time = Some(Duration::from_nanos(next_tick_ns));
                 self.rt.wait(&self.clean_event, seen, time, Cause::Idle);
                 Ok(Beat::More)
@@ -194,8 +194,8 @@ impl Pages {
         }
     }
 
-    /// `flush_cold`; of surplus the governor is told behind it, for only then it is known what it
-    /// took, and says when the next may follow.
+    /// `flush_cold`. For surplus pages the governor is told afterwards, when the duration is known,
+    /// and says when the next ones may follow.
     fn flush_beat(&self, cold: Vec<u32>, count: usize, need: Need) -> Result<usize> {
         let begun_ns = self.rt.env.now_ns();
         let written = self.flush_cold(cold, count, need);
@@ -209,13 +209,12 @@ impl Pages {
         written
     }
 
-    /// Nanoseconds until the governor lets pages that nobody needs go on.
+    /// Nanoseconds until the governor lets surplus pages continue.
     fn rests_for(&self, now_ns: u64) -> u64 {
         self.cleaner.rests_until_ns.load(Relaxed).saturating_sub(now_ns)
     }
 
-    /// Pages of a batch of a rest: so few that readers who wait for the device hardly wait
-    /// for it.
+    /// Pages of a surplus batch: so few that readers hardly wait for the device because of them.
     fn surplus_batch(&self, now_ns: u64) -> usize {
         let governor = &self.sched.governor;
         // Nothing, so that it looks at what users wait for.
@@ -224,9 +223,9 @@ impl Pages {
         (at_once as usize / self.page_size()).max(1)
     }
 
-    /// Pages that hold up a checkpoint which is due: operations wait for log space, or soon will.
-    /// They are written batch after batch, at the speed of the device, whatever the law says (G2):
-    /// it looks ten times a second, and a small log is filled within one look.
+    /// Pages that hold up a due checkpoint: operations wait for log space, or soon will. They are
+    /// written batch after batch at the speed of the device, whatever the law says (G2), because
+    /// the law is evaluated ten times a second and a small log fills within one evaluation.
     pub(crate) fn required_pages(&self) -> u64 {
         let Some(log) = self.log_if_attached() else { return 0 };
         let age = self.cleaner.pacer.lock().required_age(log.capacity());
@@ -234,26 +233,27 @@ impl Pages {
         self.dirty.older_than(log.needed().map_or(aged, |needed| needed.max(aged)))
     }
 
-    /// Has the cleaner look now whether pages hold up the checkpoint.
+    /// Makes the cleaner check now whether pages hold up the checkpoint.
     pub fn press(&self) {
         if self.required_pages() > 0 {
             self.clean_event.notify();
         }
     }
 
-    /// Where the log ended when it was last found quiet, while nobody writes.
+    /// The log end at which the log was last found quiet, while nobody writes.
     pub fn quiet_at(&self) -> Option<Lsn> {
         let log = self.log_if_attached()?;
         let calm = self.cleaner.pacer.lock().calm(log.end(), log.capacity())?;
         Some(calm.cut)
     }
 
-    /// Pages are written also while nobody changes any: not where what is written is lost.
+    /// Pages are written also while no page changes; not where written data is lost.
     pub fn rest_when_quiet(&self) {
         self.cleaner.rests.store(true, Relaxed);
     }
 
-    /// The log holds what a start could be spared, and is not known to be quiet as it ends now.
+    /// True if the log holds work that a start could be spared, and is not known to be quiet at its
+    /// present end.
     fn awaits_quiet(&self) -> bool {
         let Some(log) = self.log_if_attached() else { return false };
         self.cleaner.rests.load(Relaxed)
@@ -266,15 +266,15 @@ impl Pages {
         self.clean_event.clone()
     }
 
-    /// How long the thread that drives `clean_beat` may sleep: pages grow old without an event, by
-    /// what is appended to a bucket that has pages already; and nothing tells that nobody writes.
+    /// How long the thread that drives `clean_beat` may sleep. Pages grow old without an event,
+    /// when changes go to a bucket that has pages already, and no event reports that nobody writes.
     pub fn next_clean_in(&self) -> Option<Duration> {
         let goes_on = self.dirty.total() > 0 || self.awaits_quiet();
         goes_on.then_some(Duration::from_nanos(2 * TICK_NS))
     }
 
-    /// Writes every page with a change from before the call: for a checkpoint that a user asks for,
-    /// and tests. Others may go on changing pages: those changes it leaves out.
+    /// Writes every page with a change from before the call, for a requested checkpoint and for
+    /// tests. Others may continue to change pages; those changes are left out.
     ///
     /// # Errors
     /// As `clean_beat`; `DiskFull`.
@@ -282,8 +282,8 @@ impl Pages {
         self.flush_until(u64::MAX).map(|_| ())
     }
 
-    /// The same for as long as the clock is below `until_ns`, and the batch that is under way then:
-    /// true if all are written.
+    /// As `flush_all`, for as long as the clock is below `until_ns`, plus the batch that is under
+    /// way then: true if all are written.
     ///
     /// # Errors
     /// As `flush_all`.
@@ -296,8 +296,8 @@ impl Pages {
             if self.rt.env.now_ns() >= until_ns {
                 return Ok(false);
             }
-            // A page that changes again joins another bucket than those that are left. Each time:
-            // one may have entered late, with a log end that it read before.
+            // A page that changes again then joins a bucket other than the remaining ones.
+            // Repeated, because a page may enter late, with a log end that was read before.
             self.dirty.cut();
             let seen = self.supply.freed.now();
             let done = self.flush_batch(Vec::new(), batch, Need::Required)?;
@@ -310,8 +310,8 @@ impl Pages {
         Ok(true)
     }
 
-    /// Writes those pages of some ranges that are dirty, and waits until all of them are durable.
-    /// Nobody changes them meanwhile.
+    /// Writes the dirty pages of some ranges, and waits until all of them are durable. No other
+    /// thread may change them meanwhile.
     ///
     /// # Errors
     /// As `clean_beat`; `DiskFull`.
@@ -334,7 +334,7 @@ impl Pages {
                 let done = self.flush_batch(frames.collect(), 0, Need::Required)?;
                 self.note_required(done as u64);
                 if done == 0 {
-                    // They are being written by others.
+                    // Other workers are writing them.
                     let time = Some(Duration::from_millis(10));
                     self.rt.wait(&self.supply.freed, seen, time, Cause::DeviceSlow);
                 }
@@ -342,8 +342,9 @@ impl Pages {
         }
     }
 
-    /// True while the last change of a page is not durable. Behind the latch that whoever captures
-    /// the page holds: a page in between its dirty mark and its write is seen as neither.
+    /// True while the last change of a page is not durable. Checked under the latch that a
+    /// capturing worker also holds, because a page between its dirty mark and its write is seen as
+    /// neither.
     fn is_unwritten(&self, page: PageNo) -> bool {
         let Some(frame) = self.translation.get(page) else { return false };
         let guard = self.frames.exclusive(frame);
@@ -365,7 +366,7 @@ impl Pages {
             end: log.end(),
             log_bytes: log.capacity(),
             frames: self.frames.count() as u64,
-            // The next batch takes the others, which counts as no part of the quota.
+            // The next batch takes the others, outside the quota.
             supply_pages: self.supply.queued().saturating_sub(batch) as u64,
             in_flight_pages: self.cleaner.in_flight.load(Relaxed),
             rests: self.cleaner.rests.load(Relaxed),
@@ -384,7 +385,7 @@ impl Pages {
         (pacer.rate(), TICK_NS)
     }
 
-    /// Pages written beyond what the law asked: somebody waits for them.
+    /// Counts pages written beyond the law's request because they were required.
     fn note_required(&self, pages: u64) {
         self.rt.metrics.add(Metric::FlushRequested, pages);
         self.rt.metrics.add(Metric::FlushReasonRequired, pages);
@@ -399,7 +400,7 @@ impl Pages {
         metrics.add(Metric::FlushReasonIdle, why.quiet);
     }
 
-    /// `flush_batch` for what `take_cold` gave.
+    /// `flush_batch` for the result of `take_cold`.
     fn flush_cold(&self, cold: Vec<u32>, count: usize, need: Need) -> Result<usize> {
         let leaving = cold.len();
         let result = self.flush_batch(cold, count, need);
@@ -408,8 +409,8 @@ impl Pages {
     }
 
     /// Fills `out` up to `count` with frames of the oldest buckets. Frames that have left the
-    /// bucket they were listed in (written as cold ones, or holding another page by now) do not
-    /// count.
+    /// bucket in which they were listed (written as cold ones, or holding another page by now) do
+    /// not count.
     fn take_old(&self, count: usize, out: &mut Vec<u32>) {
         let count = count.saturating_sub(out.len());
         let page = |frame| self.frames.facts(frame).page();
@@ -465,8 +466,8 @@ impl Pages {
             }
         }
         self.cleaner.in_flight.fetch_sub(in_flight, Relaxed);
-        // With nothing written nothing has changed: who waits for what others write would only wake
-        // itself.
+        // If nothing was written nothing has changed: a thread that waits for the writes of others
+        // would only wake itself.
         if done > 0 {
             self.supply.freed.notify();
         }
@@ -497,7 +498,7 @@ impl Pages {
         Some(Item { frame, page, bucket, tree: TreeId(facts.tree.load(Relaxed)), fresh })
     }
 
-    /// Puts a frame that was taken from a list back, if its page is dirty still.
+    /// Puts a frame that was taken from a list back, if its page is still dirty.
     fn requeue(&self, frame: u32) {
         if let Some(bucket) = self.frames.facts(frame).dirty.load(Acquire).checked_sub(1) {
             self.dirty.requeue(bucket, frame);
@@ -557,7 +558,7 @@ impl Pages {
             self.files.sync(segment)?;
         }
         let ns = self.rt.env.now_ns().saturating_sub(start);
-        // How long a small part lies among the reads of others says nothing of the device.
+        // The duration of a small part among the reads of others does not measure the device.
         if need == Need::Required || bytes >= BATCH_BYTES as u64 {
             self.sched.governor.report(class, requests, bytes, ns);
         }
@@ -565,7 +566,7 @@ impl Pages {
         Ok(())
     }
 
-    /// While frames are wanted, those that nobody has used are given up at once.
+    /// While frames are wanted, written pages that are not in use are evicted at once.
     fn written(&self, items: Vec<Item>) {
         for item in items {
             self.left_bucket(item.bucket, item.tree);
@@ -578,8 +579,8 @@ impl Pages {
         }
     }
 
-    /// The disk is full: the pages are dirty as before, in their old bucket. One that somebody has
-    /// latched, who may be waiting for a frame, is put back later.
+    /// The disk is full: the pages are dirty as before, in their old bucket. A page that another
+    /// thread has latched, which may be waiting for a frame, is put back later.
     fn unwritten(&self, items: Vec<Item>) {
         for item in items {
             let Some(guard) = self.frames.try_shared(item.frame) else {
@@ -597,14 +598,14 @@ impl Pages {
         }
     }
 
-    /// Puts back what was latched when the disk was full.
+    /// Puts back pages that were latched when the disk was full.
     fn put_back(&self) {
         let items = std::mem::take(&mut *self.cleaner.unwritten.lock());
         self.unwritten(items);
     }
 
-    /// Makes room for redo, whose threads have no background threads beside them: writes and evicts
-    /// until some frames are free.
+    /// Makes room for redo, which runs without background threads: writes and evicts until some
+    /// frames are free.
     pub(crate) fn make_room(&self, frames: i64) -> Result<()> {
         let batch = BATCH_BYTES / self.page_size();
         while self.supply.available() < frames {
@@ -613,7 +614,7 @@ impl Pages {
             if self.supply.available() < frames {
                 let cold = self.supply.take_cold(batch);
                 if self.flush_cold(cold, batch / 4, Need::Required)? == 0 {
-                    // Other threads of redo write what could be written, or hold it.
+                    // Other redo threads write the pages that can be written, or hold them.
                     let seen = self.supply.freed.now();
                     let again = Some(ROOM_AGAIN);
                     self.rt.wait(&self.supply.freed, seen, again, Cause::FreeFrame);

@@ -1,15 +1,14 @@
-//! Dirty tracking by age (architecture 4.3): a page joins the bucket of the log position at which
-//! it became dirty (LSN / 4 MiB; a 128th of the log where that is less, so that a small log has as
-//! many steps of age as a large one). Counters per bucket and per tree are kept up: nothing walks
-//! the dirty pages, there is no flush list. How many pages a tree has is one counter. How many are
-//! older than a position is the sum of the buckets below it: at most those of the log, 128 or one
-//! for each 4 MiB of it, and more by the parts that cuts made. That grows with the log, not with
-//! the pages.
+//! Dirty tracking by age: a page joins the bucket of the log position at which it became dirty (LSN
+//! / 4 MiB; a 128th of the log if that is less, so that a small log has as many steps of age as a
+//! large one). Counters per bucket and per tree are maintained, so nothing walks the dirty pages
+//! and there is no flush list. The number of dirty pages of a tree is one counter. The number of
+//! pages older than a position is the sum of the buckets below it: at most 128 buckets, or one per
+//! 4 MiB of log, plus the parts made by cuts. That number grows with the log, not with the pages.
 //!
 //! The mutex guards a few map operations per clean -> dirty transition and per finished write; a
 //! page that is dirty already takes no lock. Invariant: a page is counted in a bucket from before
-//! its record is appended until its write is durable (B3); one that changes again while it is being
-//! written is counted in a newer bucket too.
+//! its record is appended until its write is durable (B3); a page that changes again while it is
+//! being written is counted in a newer bucket too.
 
 use crate::flush::pacing::{DUE_HORIZONS_SEC, Load};
 use evenkeel_base::{Lsn, TreeId, sync::Mutex};
@@ -23,31 +22,31 @@ const BUCKET_BYTES_MAX: u64 = 4 << 20;
 const BUCKET_BYTES_MIN: u64 = 4 << 10;
 /// Buckets in the whole log, at least.
 const BUCKETS: u64 = 128;
-/// Numbers for the parts of a bucket. More cuts than that use them again, which only joins two
-/// parts; no larger than a bucket, so that the number of a part is no larger than its position.
+/// Numbers for the parts of a bucket. Further cuts reuse them, which only joins two parts. No more
+/// than the bytes of a bucket, so that the number of a part does not exceed its position.
 const PARTS: u64 = BUCKET_BYTES_MIN;
 
 /// A bucket, or the part of one that pages joined between two cuts.
 struct Bucket {
-    /// Pages that count here.
+    /// Pages that are counted here.
     pages: u64,
-    /// No change counted here is older: the least log end at which a page joined, so a position
-    /// where a record begins.
+    /// A lower bound of the changes counted here: the least log end at which a page joined, and so
+    /// a position where a record begins.
     low: Lsn,
-    /// Frames that joined and were not handed to a cleaner; may name frames cleaned since.
+    /// Frames that joined and were not handed to a cleaner; may include frames cleaned since.
     frames: Vec<u32>,
 }
 
-/// What the counters cost: entries of the two maps looked at under the mutex.
+/// The cost of the counters: map entries examined under the mutex.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looks {
     /// By all calls.
     pub all: u64,
-    /// By the call that looked at most.
+    /// By the call that examined most.
     pub most: u64,
 }
 
-/// A map that counts the entries which it shows: nobody gets at one without being counted.
+/// A map that counts the entries that it returns; there is no uncounted access.
 #[derive(Default)]
 struct Shown<M> {
     map: M,
@@ -55,7 +54,7 @@ struct Shown<M> {
 }
 
 impl Shown<BTreeMap<u64, Bucket>> {
-    /// The number of the oldest bucket: no entry is looked at.
+    /// The number of the oldest bucket; examines no entry.
     fn first(&self) -> Option<u64> {
         self.map.keys().next().copied()
     }
@@ -65,7 +64,7 @@ impl Shown<BTreeMap<u64, Bucket>> {
         self.map.entry(bucket)
     }
 
-    /// Those of a range in order, counted one by one as they are taken from the iterator.
+    /// The entries of a range in order, counted one by one as the iterator returns them.
     fn range(&mut self, of: Range<u64>) -> impl Iterator<Item = (&u64, &mut Bucket)> {
         let entries = &mut self.entries;
         self.map.range_mut(of).inspect(|_| *entries += 1)
@@ -98,7 +97,7 @@ impl Inner {
         first..first + PARTS
     }
 
-    /// The end of a call: what it was shown is what it cost.
+    /// The end of a call: the entries that it saw are its cost.
     fn looked(&mut self) {
         let entries = std::mem::take(&mut self.buckets.entries);
         let entries = entries + std::mem::take(&mut self.trees.entries);
@@ -107,7 +106,7 @@ impl Inner {
     }
 }
 
-/// What the pacing law needs to know beside the dirty pages themselves.
+/// The inputs of the pacing law beside the dirty pages themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// End of the log.
@@ -116,15 +115,15 @@ pub struct Surroundings {
     pub log_bytes: u64,
     /// Frames of the pool.
     pub frames: u64,
-    /// Cold dirty pages whose frames are wanted.
+    /// Cold dirty pages whose frames are needed.
     pub supply_pages: u64,
-    /// Pages that are being written, which count as dirty still.
+    /// Pages that are being written and still count as dirty.
     pub in_flight_pages: u64,
-    /// Whether pages are written while nobody changes any.
+    /// Whether pages are written while no page changes.
     pub rests: bool,
 }
 
-/// The bucket that cleaners drain and its frames left, last page first.
+/// The bucket that cleaners drain, and its remaining frames, last page first.
 #[derive(Debug, Default)]
 pub struct Draining {
     bucket: u64,
@@ -132,9 +131,9 @@ pub struct Draining {
 }
 
 impl Draining {
-    /// Takes up to `count` frames of the oldest buckets, in order of `page`; how many. One that
-    /// `accept` refuses does not count: the law asks for as many pages as are old, and must get
-    /// those.
+    /// Takes up to `count` frames of the oldest buckets, in order of `page`; returns their number.
+    /// A frame that `accept` refuses does not count, because the law asks for as many pages as are
+    /// old and must get them.
     pub fn take<K: Ord>(
         &mut self,
         dirty: &Dirty,
@@ -146,11 +145,12 @@ impl Draining {
         while taken < count {
             let older = match self.frames.is_empty() {
                 true => dirty.take_below(u64::MAX),
-                // Put back there because somebody held their latch.
+                // The frames were put back there because they were latched.
                 false => dirty.take_below(self.bucket),
             };
             if let Some((bucket, mut frames)) = older {
-                // Cached: a frame may change hands while the list is sorted.
+                // The keys are cached, because a frame may get another page while the list is
+                // sorted.
                 frames.sort_by_cached_key(|frame| std::cmp::Reverse(page(*frame)));
                 let rest = std::mem::replace(self, Draining { bucket, frames });
                 for frame in rest.frames {
@@ -178,7 +178,7 @@ pub struct Dirty {
 }
 
 impl Dirty {
-    /// None yet; the log has at most this many bytes.
+    /// No dirty pages yet; the log has at most this many bytes.
     pub fn new(log_bytes: u64) -> Dirty {
         Dirty {
             bucket_bytes: (log_bytes / BUCKETS).clamp(BUCKET_BYTES_MIN, BUCKET_BYTES_MAX),
@@ -188,13 +188,13 @@ impl Dirty {
         }
     }
 
-    /// The bucket that pages join now at a log position.
+    /// The bucket that pages join at a log position now.
     pub fn bucket_of(&self, lsn: Lsn) -> u64 {
         lsn.0 / self.bucket_bytes * PARTS + self.cuts.load(Relaxed) % PARTS
     }
 
     /// Pages that become dirty from now on join other buckets than those that are dirty already,
-    /// also at the same log position: so the old ones empty, however fast pages change.
+    /// even at the same log position. So the old buckets empty, however fast pages change.
     pub fn cut(&self) {
         self.cuts.fetch_add(1, Relaxed);
     }
@@ -204,7 +204,7 @@ impl Dirty {
         self.join_bucket(self.bucket_of(end), end, frame, tree)
     }
 
-    /// The same for who has asked for the bucket of `end` before.
+    /// As `join`, for a caller that has determined the bucket of `end` before.
     pub(crate) fn join_bucket(&self, bucket: u64, end: Lsn, frame: u32, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
         let new = || Bucket { pages: 0, low: end, frames: Vec::new() };
@@ -219,7 +219,7 @@ impl Dirty {
         first
     }
 
-    /// Hands a frame out again that was taken and not written.
+    /// Makes a frame available again that was taken and not written.
     pub fn requeue(&self, bucket: u64, frame: u32) {
         let mut inner = self.inner.lock();
         if let btree_map::Entry::Occupied(mut entry) = inner.buckets.entry(bucket) {
@@ -228,7 +228,7 @@ impl Dirty {
         inner.looked();
     }
 
-    /// Its write is durable, or it was dropped. True if the oldest change may be a younger one now.
+    /// Its write is durable, or it was dropped. True if the oldest change may now be a newer one.
     pub fn leave(&self, bucket: u64, tree: TreeId) -> bool {
         let mut inner = self.inner.lock();
         let (mut was_oldest, oldest) = (false, inner.oldest());
@@ -267,7 +267,7 @@ impl Dirty {
     pub fn oldest(&self) -> Option<Lsn> {
         let mut inner = self.inner.lock();
         let oldest = inner.oldest();
-        // A page may join a later part with a log end that it read before the cut.
+        // A page may join a later part with a log end that was read before the cut.
         let low = inner.buckets.range(oldest).map(|(_, b)| b.low).min();
         inner.looked();
         low
@@ -297,13 +297,13 @@ impl Dirty {
         taken
     }
 
-    /// What answering has cost so far.
+    /// The cost so far.
     pub fn looks(&self) -> Looks {
         self.inner.lock().looks
     }
 
-    /// What the pacing law looks at, with the speed of the log and the rate of the last tick;
-    /// `quiet`: pages of buckets below this one are to go because nobody writes.
+    /// The inputs of the pacing law, with the speed of the log and the rate of the last tick.
+    /// `quiet`: pages of buckets below this one are to be written because nobody writes.
     pub fn load(
         &self,
         around: &Surroundings,
@@ -326,7 +326,7 @@ impl Dirty {
             dirty_target_pages: around.frames / 4 * 3,
             dirty_trigger_pages: around.frames / 8 * 7,
             over_pages,
-            // A page that is added meanwhile joins a young bucket; one may have left an old one.
+            // A page added meanwhile joins a new bucket; one may have left an old one.
             next_pages: self.older_than(next_below).saturating_sub(over_pages),
             age_bytes: around.end.0.saturating_sub(oldest.0),
             age_target_bytes,

@@ -6,10 +6,10 @@
 //! head: magic u32, crc32c u32 of (database id, bytes 8..), page size u32, count u32,
 //!       page numbers u64 x count (u64::MAX: the image at this place belongs to an older batch)
 //! ```
-//! A region is used again only when the batch is synced in place; by the next process, if this one
-//! is killed before. A copy older than the point where
-//! redo begins is stale: its batch was synced in place before the checkpoint could pass, and what
-//! was written since may have taken no copy; [`Doublewrite::restore`] leaves it alone.
+//! A region is reused only when its batch is synced in place; after a kill, by the next process. A
+//! copy older than the point where redo begins is stale: its batch was synced in place before the
+//! checkpoint could pass, and later writes may have needed no copy. [`Doublewrite::restore`]
+//! ignores such copies.
 
 use crate::flush::sync_turn::SyncTurn;
 use crate::space::files::Files;
@@ -24,8 +24,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Its file.
 const PATH: &str = "dw";
-/// Regions: batches that can be written at the same time, those of two cleaners and of one who has
-/// pages written at once.
+/// Regions: batches that can be written at the same time, those of two cleaners and of a thread
+/// that has pages written at once.
 pub(crate) const REGIONS: usize = 3;
 /// Bytes of images in a batch.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
@@ -38,7 +38,7 @@ pub(crate) struct Doublewrite {
     geometry: Geometry,
     enabled: bool,
     file: OnceLock<Arc<dyn File>>,
-    /// Regions that have their blocks: fewer where the disk was full when an older directory was
+    /// Regions that have their blocks: fewer if the disk was full when an older directory was
     /// opened.
     regions: AtomicUsize,
     turn: SyncTurn,
@@ -74,8 +74,8 @@ impl Doublewrite {
         (region * (HEAD_BYTES + BATCH_BYTES)) as u64
     }
 
-    /// Writes the images marked in `needed` to a region and syncs it. `images` are sealed and lie
-    /// side by side; `head` is a buffer for the head.
+    /// Writes the images marked in `needed` to a region and syncs it. `images` are sealed and
+    /// adjacent; `head` is a buffer for the head.
     pub fn write(
         &self,
         region: usize,
@@ -114,14 +114,14 @@ impl Doublewrite {
         self.turn.sync(&self.rt, &**file)
     }
 
-    /// Puts whole copies over pages that are damaged in place, and syncs every page that has one.
-    /// Idempotent.
+    /// Replaces pages that are damaged in place by whole copies, and syncs every page that has a
+    /// copy. Idempotent.
     pub fn restore(&self, files: &Files, redo_from: Lsn) -> Result<()> {
         match self.rt.env.open(PATH, OpenMode { create: false, ..OpenMode::READ_WRITE.direct() }) {
             Err(e) if e.code() == Code::FileMissing => return self.create(),
             Err(e) => return Err(e),
             Ok(file) => {
-                // Older directories have fewer regions, which do where the disk is full.
+                // Older directories have fewer regions, which suffice if the disk is full.
                 let len = file.len()?;
                 if len < Self::offset(REGIONS) {
                     match Self::allocate(&*file) {
@@ -143,7 +143,7 @@ impl Doublewrite {
         let mut segments = BTreeSet::new();
         let mut in_place = AlignedBuf::new(self.geometry.page_size());
         for (page, (_, copy)) in &copies {
-            // All zero: never written, which needed no copy, or given back.
+            // All zero: never written, which needed no copy, or freed.
             let damaged = files.read(*page, &mut in_place).err().is_some_and(|e| {
                 matches!(e.code(), Code::PageChecksum | Code::PageIdentity | Code::PageVersion)
             });
@@ -151,8 +151,8 @@ impl Doublewrite {
                 files.write(*page, copy)?;
                 self.rt.metrics.add(Metric::TornPagesRepaired, 1);
             }
-            // A whole page is perhaps not synced either, by a process that was killed: the next
-            // batch takes the place of its copy. A segment that is not there is judged later.
+            // A whole page may not be synced either, after a process was killed: the next batch
+            // overwrites its copy. A missing segment is examined later.
             segments.insert(files.place(*page).0);
         }
         for segment in segments.range(..files.segments()) {
@@ -179,7 +179,7 @@ impl Doublewrite {
         let whole = magic == MAGIC && crc == self.rt.database().crc32c(&head[8..]);
         let page_size = self.geometry.page_size();
         if !whole || size as usize != page_size || count > BATCH_BYTES / page_size {
-            // Torn while it was being written: nothing of that batch was written in place yet.
+            // Torn during its own write: nothing of that batch was written in place yet.
             return Ok(());
         }
         for at in 0..count {

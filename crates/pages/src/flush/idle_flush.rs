@@ -1,52 +1,52 @@
-//! When nobody writes: dirty pages are written then though they are young, so that a start after a
-//! crash has next to nothing to redo (RFC 33). A pure state machine; its user has the clock.
+//! Idle flush: while nobody writes, even recently dirtied pages are written, so that a start after
+//! a crash has next to nothing to redo (RFC 33). A pure state machine; its user has the clock.
 //!
 //! The log is *quiet* when it has hardly grown for a while ([`IDLE_NS`], [`quiet_bytes`]). The
-//! pages that are dirty then are to be written; those that a trickle of commits changes once more
-//! join younger buckets, behind a cut, and follow when the log has not grown at all for as long.
+//! pages that are dirty then are to be written. Pages that a trickle of commits changes once more
+//! join newer buckets, behind a cut, and follow when the log has not grown at all for as long.
 //!
 //! Invariants: two cuts are at least `IDLE_NS` apart, and between them the log has grown; a log
 //! that grows faster than `quiet_bytes` in `IDLE_NS` is never quiet. Only the pacer may use it.
 
 use evenkeel_base::Lsn;
 
-/// Nanoseconds for which the log has hardly grown when it is quiet.
+/// How long the log must have hardly grown to be quiet.
 pub const IDLE_NS: u64 = 5_000_000_000;
 
-/// While nobody writes no more than two of so many parts of the log stay to be redone: for want of
-/// a generation that is handed over, and of a checkpoint.
+/// While nobody writes at most two parts in this many of the log remain to be redone: one for a
+/// generation that is not handed over, one for a checkpoint.
 pub const REST_PARTS: u64 = 128;
 
-/// Bytes by which a log of this capacity grows hardly at all: a trickle of commits, and what the
-/// background writes of its own.
+/// Growth up to this counts as hardly any for a log of this capacity: a trickle of commits, and
+/// records of the background.
 pub fn quiet_bytes(log_bytes: u64) -> u64 {
     (log_bytes / 16_384).max(64 << 10)
 }
 
-/// The pages that a quiet log lets be written.
+/// The pages that may be written while the log is quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleWatch {
-    /// Those of buckets below this one.
+    /// Pages of buckets below this one.
     pub bucket: u64,
     /// Log end at the cut.
     pub cut: Lsn,
 }
 
-/// What was seen of the log.
+/// Observations of the log.
 #[derive(Debug, Default)]
 pub struct IdleFlush {
-    /// The log has hardly grown since, and where it ended then; 0: never looked.
+    /// The log has hardly grown since this time, and its end then; 0: never observed.
     since_ns: u64,
     since: Lsn,
-    /// It has not grown at all since, and where it ends.
+    /// The log has not grown at all since this time, and its end.
     still_ns: u64,
     end: Lsn,
     calm: Option<IdleWatch>,
 }
 
 impl IdleFlush {
-    /// Looks at the end of the log. `cut` has pages join other buckets from now on, and gives
-    /// the first of those; it is asked when pages are to be written that were not before.
+    /// Observes the end of the log. `cut` makes pages join other buckets from now on, and returns
+    /// the first of those; it is called when pages may be written that could not be before.
     pub fn look(
         &mut self,
         now_ns: u64,
@@ -72,7 +72,7 @@ impl IdleFlush {
         self.calm
     }
 
-    /// What the last look found, while the log has hardly grown since.
+    /// The result of the last observation, while the log has hardly grown since.
     pub fn is_idle(&self, end: Lsn, log_bytes: u64) -> Option<IdleWatch> {
         let grown = end.0.saturating_sub(self.since.0);
         self.calm.filter(|_| grown <= quiet_bytes(log_bytes))
@@ -88,8 +88,8 @@ mod tests {
     const TICK_NS: u64 = 100_000_000;
     const TICKS: u64 = IDLE_NS / TICK_NS;
 
-    /// Looks each tick at a log that has grown by so many bytes; the buckets that were let be
-    /// written, with the tick of the first time.
+    /// Observes at each tick a log that has grown by the given bytes; returns the buckets that may
+    /// be written, each with its first tick.
     fn run(grown: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
         let (mut quiet, mut end, mut cuts) = (IdleFlush::default(), 1 << 30, 0);
         let mut found: Vec<(u64, u64)> = Vec::new();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn who_writes_all_the_time_is_not_quiet() {
-        // As little as makes it so: 128 KiB in five seconds.
+        // The least growth that is not quiet: 128 KiB in five seconds.
         let bytes = quiet_bytes(LOG) / TICKS + 1;
         assert_eq!(run([bytes; 1000]), []);
     }
@@ -132,7 +132,7 @@ mod tests {
         let found = run((0..20_000).map(trickle));
         // 400 KB in all: one cut, and one more for each 128 KiB.
         assert_eq!(found.len(), 4, "{found:?}");
-        // When it ends, what it has changed last follows.
+        // When the trickle ends, its last changes follow.
         let found = run((0..1000).map(trickle).chain([0; 2 * TICKS as usize]));
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[1].0 >= 990 + TICKS, "{found:?}");
@@ -152,9 +152,9 @@ mod tests {
     }
 
     proptest! {
-        /// However the log grows: a look lets pages be written only if the log grew by no more than
-        /// a little in all looks of the time before; and there are no more cuts than pauses and
-        /// pieces of log.
+        /// However the log grows, pages may be written only if the log grew by hardly anything in
+        /// all observations of the time before; and there are no more cuts than pauses and pieces
+        /// of log.
         #[test]
         fn it_is_quiet_only_if_it_was(
             grown in prop::collection::vec(
@@ -176,7 +176,7 @@ mod tests {
                     before.is_some_and(|at| end - ends[at] <= quiet_bytes(LOG));
                 prop_assert!(calm.is_none() || was_quiet);
                 prop_assert!(calm.is_none_or(|calm| calm.cut.0 <= end));
-                // A pause long enough is always found.
+                // A sufficiently long pause is always found.
                 let is_still = ends.len() > 2 * TICKS as usize
                     && ends[ends.len() - 2 * TICKS as usize - 1] == end;
                 prop_assert!(!is_still || calm.is_some_and(|calm| calm.cut.0 == end));

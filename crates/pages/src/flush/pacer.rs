@@ -1,8 +1,9 @@
-//! The beat of the pacing law: when it is evaluated, and what carries over to the next time. No
-//! clock, no I/O: the cleaner drives it under its mutex, `evenkeel lab` in virtual time.
+//! The clock of the pacing law: when the law is evaluated, and what carries over to the next
+//! evaluation. No I/O: the cleaner drives it under its mutex, `evenkeel lab` in virtual time.
 //!
-//! Invariants: the law is evaluated at most once per tick; the first tick knows no speed of the
-//! log, takes it as zero, and gives a whole tick's quota; what a tick left over is not carried on.
+//! Invariants: the law is evaluated at most once per tick. The first tick does not know the speed
+//! of the log, takes it as zero, and gives a whole tick's quota. An unused quota is not carried
+//! over.
 
 use crate::flush::dirty::{Dirty, Surroundings};
 use crate::flush::idle_flush::{IdleFlush, IdleWatch};
@@ -12,7 +13,7 @@ use evenkeel_base::Lsn;
 /// The last tick.
 #[derive(Debug, Default)]
 pub struct Pacer {
-    /// When it was; 0: there was none.
+    /// Its time; 0: there was none.
     tick_ns: u64,
     /// End of the log then.
     end: Lsn,
@@ -22,29 +23,29 @@ pub struct Pacer {
     quiet: IdleFlush,
 }
 
-/// What a tick found.
+/// The results of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// What the law looked at.
+    /// The inputs of the law.
     pub load: Load,
-    /// Pages that it asked for beyond what was left of the quota.
+    /// Pages that it requested beyond the rest of the quota.
     pub asked: u64,
     /// The log became quiet, or paused once more.
     pub rests: bool,
 }
 
 impl Pacer {
-    /// Pages per second that the last tick asked for.
+    /// Pages per second that the last tick requested.
     pub fn rate(&self) -> u64 {
         self.rate
     }
 
-    /// The age from which on pages are required to be written, at the last known speed of the log.
+    /// The age from which on flushes are required, at the last known speed of the log.
     pub fn required_age(&self, limit_bytes: u64) -> u64 {
         pacing::required_age(limit_bytes, self.log_bytes_per_sec)
     }
 
-    /// The pages that are to be written because nobody writes, while that is so.
+    /// The pages that are to be written while nobody writes, as long as that is so.
     pub fn calm(&self, end: Lsn, log_bytes: u64) -> Option<IdleWatch> {
         self.quiet.is_idle(end, log_bytes)
     }
@@ -83,7 +84,7 @@ impl Pacer {
         let calm = calm.map(|calm| calm.bucket);
         let load = dirty.load(&around, log_bytes_per_sec, calm, self.rate);
         let rate = pacing::pages_per_sec(&load);
-        // What the last tick left over is not carried on: the law sees it as dirty pages.
+        // An unused quota is not carried over: the law sees these pages as dirty.
         let quota_of = |rate| pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);
         let aged = quota_of(rate.min(pacing::terms(&load).aged()));
         let asked = quota.refill(quota_of(rate), aged, now_ns);
@@ -117,11 +118,11 @@ mod tests {
         assert_eq!(pacer.next_in(start + 1), Some(TICK_NS - 1));
         assert_eq!(pacer.next_in(start + TICK_NS), None);
         let second = pacer.tick(start + TICK_NS, around(3_100_000), &dirty, &quota);
-        // 1,000,000 bytes per second push 1,000 pages over the target, to a bucket.
+        // 1,000,000 bytes per second push 1,000 pages over the target, up to a bucket.
         let (over, next) = (second.load.over_pages, second.load.next_pages);
         let bucket = 8_000 / 128 + 1;
         assert!(over.abs_diff(100) <= bucket && next.abs_diff(1_000) <= bucket, "{over} {next}");
-        // As many as the rate gives in a tick, at most what may be asked for from a standing start.
+        // As many as the rate gives in a tick, and at most the limit of a standing start.
         assert_eq!((second.asked, pacer.rate()), (pacer.rate().div_ceil(10), 512));
         assert_eq!(quota.take(u64::MAX, u64::MAX, start + TICK_NS), second.asked);
     }

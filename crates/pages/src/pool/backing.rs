@@ -1,27 +1,28 @@
-//! Memory behind frames before their first use. The system gives memory when it is first written
-//! to, cleared, two MiB at a time: milliseconds, in which whoever fills a new page would wait. The
-//! frame provider asks for it a little ahead of the frames taken; the first pass of a recovery,
-//! beside which a core is idle, for what the second will take.
+//! Memory behind frames before their first use. The system provides memory at the first write to
+//! it, cleared, two MiB at a time: that takes milliseconds, for which a thread that fills a new
+//! page would wait. The frame provider requests it a little ahead of the frames taken. The first
+//! pass of a recovery, during which a core is idle, requests it for the frames of the second pass.
 //!
-//! Frames that were never used are taken in ascending order (`FreeList`), those of the first bank
-//! only are cared for, and a pool smaller than one large page is left alone. Nothing relies on it.
+//! Frames that were never used are taken in ascending order (`FreeList`). Only those of the first
+//! segment are prepared, and a pool smaller than one large page is left alone. Nothing relies on
+//! it.
 
 use crate::pool::frames::Frames;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// Memory ahead of the frames taken.
+/// Memory that is kept ready ahead of the frames taken.
 const AHEAD_BYTES: usize = 8 << 20;
-/// What the provider asks for at once: one large page.
+/// Memory that the provider requests at a time: one large page.
 const STEP_BYTES: usize = 2 << 20;
 
 pub(crate) struct Backing {
-    /// Frames of the first bank.
+    /// Frames of the first segment.
     count: u32,
     ahead: u32,
     step: u32,
-    /// Frames below this have been asked for.
+    /// Memory of frames below this has been requested.
     done: AtomicU32,
-    /// Frames below this shall be.
+    /// Memory of frames below this is to be requested.
     wanted: AtomicU32,
 }
 
@@ -34,7 +35,7 @@ impl Backing {
         Backing { count, ahead, step, done, wanted: AtomicU32::new(0) }
     }
 
-    /// Notes that a frame was taken. True: the provider should be woken.
+    /// Records that a frame was taken. True: the provider should be woken.
     pub fn taken(&self, frame: u32) -> bool {
         let done = self.done.load(Relaxed);
         if done >= self.count || frame >= self.count || frame + self.ahead / 2 < done {
@@ -44,16 +45,16 @@ impl Backing {
         self.wanted.fetch_max(wanted, Relaxed) < wanted
     }
 
-    /// So many frames are going to be taken. True: `prepare` has something to do.
+    /// This many frames will be taken. True: `prepare` has work.
     pub fn expect(&self, frames: usize) -> bool {
         let wanted = (frames as u32).min(self.count);
         self.wanted.fetch_max(wanted, Relaxed) < wanted && self.done.load(Relaxed) < wanted
     }
 
-    /// Asks for the memory of some frames, for the provider alone. True if more is wanted.
+    /// Requests the memory of some frames; only for the provider. True if more is wanted.
     pub fn prepare(&self, frames: &Frames) -> bool {
         let done = self.done.load(Relaxed);
-        // The pool may have become smaller.
+        // The pool may have shrunk.
         let wanted = self.wanted.load(Relaxed).min(frames.count() as u32);
         if done < wanted {
             let end = (done + self.step).min(wanted);

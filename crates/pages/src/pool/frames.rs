@@ -1,11 +1,11 @@
-//! Frames: one arena of page images and, per frame, a latch with its facts. A guard is the only way
-//! to the bytes of a frame: [`SharedGuard`] reads, [`ExclusiveGuard`] writes.
+//! Frames: one arena of page images and, per frame, a latch with its state. A guard is the only
+//! access to the bytes of a frame: [`SharedGuard`] reads, [`ExclusiveGuard`] writes.
 //!
-//! Invariants: the bytes of a frame are touched only through a guard of its latch; a thread that
-//! waits for a latch waits on an event (never on a mutex) and may hold other latches; whoever
-//! latches a frame for a page compares the page number afterwards, for the frame may have changed
-//! hands. A waiting writer keeps new readers out, so readers cannot starve it; therefore a thread
-//! must not latch a frame twice.
+//! Invariants: the bytes of a frame are accessed only through a guard of its latch. A thread that
+//! waits for a latch waits on an event (never on a mutex) and may hold other latches. A thread that
+//! latches a frame for a page compares the page number afterwards, because the frame may hold
+//! another page by then. A waiting writer keeps new readers out, so readers cannot starve it;
+//! therefore a thread must not latch a frame twice.
 #![allow(unsafe_code)]
 
 use crate::pool::hint;
@@ -23,7 +23,8 @@ pub(crate) const FRAMES_MIN: usize = 64;
 const SPINS: u32 = 64;
 const EVENT_SHARDS: usize = 64;
 
-/// The facts of one frame. All but `latch`, `pins` and `referenced` change only under the latch.
+/// The state of one frame. Everything but `latch`, `pins` and `referenced` changes only under the
+/// latch.
 #[repr(align(64))]
 #[derive(Default)]
 pub(crate) struct Frame {
@@ -34,17 +35,17 @@ pub(crate) struct Frame {
     page: AtomicU64,
     /// LSN of the page: its version, which never goes back.
     pub version: AtomicU64,
-    /// Bucket + 1 of the oldest change that no write has taken up; 0: clean.
+    /// Bucket + 1 of the oldest change that no write has captured; 0: clean.
     pub dirty: AtomicU64,
     /// Tree that the page counts for while it is dirty.
     pub tree: AtomicU32,
     /// Set by accesses, cleared by the clock.
     pub referenced: AtomicU8,
-    /// Its image is being written and is not durable yet: not to be evicted, nor written again.
+    /// Its image is being written and is not durable yet: it must not be evicted or written again.
     pub writing: AtomicBool,
     /// Being read from storage: waiters wait for the read.
     pub loading: AtomicBool,
-    /// Never written since its page was allocated: needs no doublewrite.
+    /// Never written since its page was allocated: needs no doublewrite copy.
     pub fresh: AtomicBool,
 }
 
@@ -57,17 +58,17 @@ impl Frame {
     pub fn holds(&self, page: PageNo) -> bool {
         self.page.load(Acquire) == page.0 + 1
     }
-    /// Notes an access, without dirtying the cache line when it is noted already.
+    /// Records an access, without dirtying the cache line if it is recorded already.
     pub fn touch(&self) {
         if self.referenced.load(Relaxed) == 0 {
             self.referenced.store(1, Relaxed);
         }
     }
-    /// True while someone holds the right to change the page.
+    /// True while a thread holds the right to change the page.
     pub fn is_write_latched(&self) -> bool {
         self.latch.is_exclusive()
     }
-    /// True if someone has or wants the latch.
+    /// True if a thread holds or wants the latch.
     pub fn is_latched(&self) -> bool {
         self.latch.is_used()
     }
@@ -120,7 +121,7 @@ impl VecSegment {
     }
 }
 
-/// All frames. Those from `count` on are not to be used: they are being emptied, or are empty and
+/// All frames. Those from `count` on must not be used: they are being emptied, or are empty and
 /// without memory (`resize`).
 pub(crate) struct Frames {
     banks: SegmentedVec<VecSegment>,
@@ -151,12 +152,12 @@ impl Frames {
         }
     }
 
-    /// Frames to be used: those below this number.
+    /// Usable frames: those below this number.
     pub fn count(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// Says how many are to be used; there are as many (`grow`).
+    /// Sets the number of usable frames; they exist already (`grow`).
     pub fn set_count(&self, count: usize) {
         self.count.store(count.min(self.made()), Relaxed);
     }
@@ -179,7 +180,7 @@ impl Frames {
         }
     }
 
-    /// The facts of a frame.
+    /// The state of a frame.
     #[inline]
     pub fn facts(&self, index: u32) -> &Frame {
         let (bank, at) = self.bank(index);
@@ -195,8 +196,8 @@ impl Frames {
         unsafe { bank.arena.raw.as_ptr().add(offset) }
     }
 
-    /// Has the system put memory behind empty frames. One after another, not by one call for them
-    /// all: that would keep who maps memory elsewhere waiting.
+    /// Makes the system put memory behind empty frames, one after another: a single call for all
+    /// would block other threads that map memory.
     pub fn populate(&self, frames: std::ops::Range<u32>) {
         for mut guard in frames.filter_map(|index| self.try_exclusive(index)) {
             let is_retired = guard.index() as usize >= self.count();
@@ -206,9 +207,9 @@ impl Frames {
         }
     }
 
-    /// Asks for what a search looks at first while the latch is on its way: the header, the fences
-    /// at the other end, and the slots of a leaf of some forty rows, which a binary search would
-    /// otherwise wait for one after the other.
+    /// Prefetches what a search reads first while the latch is being taken: the header, the fences
+    /// at the other end, and the slots of a leaf of some forty rows, for which a binary search
+    /// would otherwise wait one after the other.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         let at = self.bytes_at(index);
@@ -221,7 +222,7 @@ impl Frames {
         &self.events[index as usize % EVENT_SHARDS]
     }
 
-    /// Waits until the latch may have changed, if `announce` finds that it must.
+    /// Waits until the latch may have changed, unless `announce` finds that a wait is not needed.
     fn wait(&self, index: u32, announce: impl Fn(&PageLatch) -> bool) {
         let frame = self.facts(index);
         let event = self.event(index);
@@ -251,7 +252,7 @@ impl Frames {
         }
     }
 
-    /// Latches a frame for reading unless somebody may be writing to it.
+    /// Latches a frame for reading unless a writer may hold it.
     pub fn try_shared(&self, index: u32) -> Option<SharedGuard<'_>> {
         loop {
             match self.facts(index).latch.shared() {
@@ -278,7 +279,7 @@ impl Frames {
         }
     }
 
-    /// Latches a frame for writing if nobody has it.
+    /// Latches a frame for writing if it is free.
     pub fn try_exclusive(&self, index: u32) -> Option<ExclusiveGuard<'_>> {
         let taken = self.facts(index).latch.exclusive();
         taken.then(|| ExclusiveGuard { frames: self, index })
@@ -333,7 +334,7 @@ impl Drop for SharedGuard<'_> {
     }
 }
 
-/// The right to change a frame's bytes and facts.
+/// The right to change a frame's bytes and state.
 pub(crate) struct ExclusiveGuard<'a> {
     frames: &'a Frames,
     index: u32,
@@ -357,15 +358,15 @@ impl<'a> ExclusiveGuard<'a> {
         // as `self`, makes this the only guard of this frame, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(at, self.frames.page_size) }
     }
-    /// Names the page in this frame (`None`: it becomes free).
+    /// Sets the page in this frame (`None`: the frame becomes free).
     pub fn set_page(&mut self, page: Option<PageNo>) {
         self.facts().page.store(page.map_or(0, |p| p.0 + 1), Release);
     }
-    /// Gives the memory of an empty frame back to the system; it reads as zeros from then on.
+    /// Returns the memory of an empty frame to the system; it reads as zeros from then on.
     pub fn discard(&mut self) {
         evenkeel_io::give_back(self.bytes_mut());
     }
-    /// Turns into a shared guard without letting go.
+    /// Turns into a shared guard without releasing the latch.
     pub fn downgrade(self) -> SharedGuard<'a> {
         self.frames.unlock_exclusive(self.index, 1);
         let guard = SharedGuard { frames: self.frames, index: self.index };
@@ -380,7 +381,7 @@ impl Drop for ExclusiveGuard<'_> {
     }
 }
 
-/// Keeps a page resident without latching it. Made only from a guard, so that whoever evicts (under
+/// Keeps a page resident without latching it. Made only from a guard, so that an eviction (under
 /// the exclusive latch) sees every pin.
 pub(crate) struct Pin<'a> {
     frames: &'a Frames,

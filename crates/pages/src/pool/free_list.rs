@@ -1,10 +1,10 @@
-//! The supply of free frames: credits, marks and events (P4), without the pages themselves, so that
-//! `evenkeel lab` can drive it.
+//! The free list: credits, marks and events (P4), without the pages themselves, so that `evenkeel
+//! lab` can drive it.
 //!
-//! A *credit* is the right to one free frame: `available` counts free frames nobody has a credit
-//! for. Below the low-water mark the provider is woken by an event; it works up to the high one,
-//! a few hundred more. No timer takes part. Frames are pushed to the list before `available` grows
-//! and popped only by holders of a credit, so a pop with a credit always succeeds.
+//! A *credit* is the right to one free frame: `available` counts free frames without a credit.
+//! Below the low-water mark an event wakes the provider, which works up to the high-water mark, a
+//! few hundred frames above. No timer is involved. Frames are pushed to the list before `available`
+//! grows and popped only by holders of a credit, so a pop with a credit always succeeds.
 
 use crate::pool::frames::Frames;
 use evenkeel_base::{Error, Result, sync::Mutex};
@@ -12,22 +12,22 @@ use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
 
-/// Frames a foreground search for a clean victim looks at.
+/// Frames that a foreground search for a clean victim examines.
 const FOREGROUND_SEARCH: usize = 64;
 /// Dirty frames that such a search passes, at most.
 const FOREGROUND_COLD: usize = 4;
-/// Frames a supply beat looks at.
+/// Frames that a beat of the provider examines.
 const BEAT_SEARCH: usize = 1024;
 /// Frames that the provider refills at a time, at most: a few batches of the cleaner. With many
-/// more nobody's pages are written while the frames last, and then the device is full of writes for
-/// as long: users feel both.
+/// more, no pages are written for users while the frames last, and then the device is full of
+/// writes for as long: users feel both.
 const REFILL_MAX: i64 = 512;
 /// Cold dirty frames that wait for the cleaner, at most.
 pub(crate) const COLD_MAX: usize = 512;
-/// Dirty frames met by one supply beat, at most.
+/// Dirty frames that one beat of the provider meets, at most.
 pub(crate) const BEAT_COLD: usize = COLD_MAX / 2;
 
-/// Frames a step looks at in a pool of so many: each of a small one, twice for the clock.
+/// Frames that a step examines in a pool of this many: in a small one each, twice for the clock.
 pub(crate) fn beat_search(frames: usize) -> usize {
     BEAT_SEARCH.min(frames * 2)
 }
@@ -37,22 +37,22 @@ pub(crate) fn beat_search(frames: usize) -> usize {
 pub enum Clock {
     /// Its page was clean and not in use: it is free.
     Freed,
-    /// Its page is dirty: it is to be written.
+    /// Its page is dirty and has to be written.
     Cold,
     /// It stays.
     Kept,
 }
 
-/// What a provider's step did, and who is to work next.
+/// The result of a provider's step, and who works next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provided {
     /// Frames it freed.
     pub freed: usize,
-    /// Dirty ones it met.
+    /// Dirty frames that it met.
     pub cold: usize,
     /// Dirty frames wait for the cleaner.
     pub wakes_cleaner: bool,
-    /// Another step: frames are wanted, and there is hope.
+    /// Another step is needed: frames are wanted and may be found.
     pub goes_on: bool,
 }
 
@@ -60,34 +60,34 @@ pub struct Provided {
 #[derive(Default)]
 pub(crate) struct FrameLists {
     pub free: Vec<u32>,
-    /// Not to be used, and without memory.
+    /// Unusable frames without memory.
     pub retired: Vec<u32>,
 }
 
-/// Credits for free frames, and who is woken when.
+/// Credits for free frames, and the wake-ups.
 pub struct FreeList {
     pub(crate) lists: Mutex<FrameLists>,
     available: AtomicI64,
     pub(crate) hand: AtomicUsize,
-    /// Frames looked at since the provider last found one it could use.
+    /// Frames examined since the provider last found a usable one.
     fruitless: AtomicUsize,
     /// Below this the provider is woken; it works up to `high`.
     low: AtomicI64,
     pub(crate) woken: AtomicBool,
-    /// A provider is at work. Before (while the database opens) every thread helps itself.
+    /// A provider runs. Before (while the database opens) every thread helps itself.
     pub(crate) provided: AtomicBool,
     /// Notified when frames become free or evictable.
     pub(crate) freed: Arc<Event>,
     /// Wakes the provider.
     pub(crate) event: Arc<Event>,
-    /// Dirty frames the clock met: to be written ahead of need.
+    /// Dirty frames that the clock met: to be written ahead of need.
     pub(crate) cold: Mutex<Vec<u32>>,
     /// Those of them that a cleaner has taken and is writing.
     pub(crate) leaving: AtomicUsize,
 }
 
 impl FreeList {
-    /// For a pool of so many frames, all of them free.
+    /// For a pool of this many frames, all of them free.
     pub fn new(frames: usize) -> FreeList {
         let free = (0..frames as u32).rev().collect();
         let supply = FreeList {
@@ -107,7 +107,7 @@ impl FreeList {
         supply
     }
 
-    /// Sets the marks for a pool of so many frames.
+    /// Sets the marks for a pool of this many frames.
     pub fn set_marks(&self, frames: usize) {
         self.low.store((frames / 32).clamp(4, 4096) as i64, Relaxed);
     }
@@ -117,7 +117,7 @@ impl FreeList {
         self.low.load(Relaxed)
     }
 
-    /// Up to here the provider works.
+    /// The high-water mark, up to which the provider works.
     pub fn high(&self) -> i64 {
         let low = self.low();
         low + low.min(REFILL_MAX)
@@ -139,7 +139,7 @@ impl FreeList {
         self.event.notify();
     }
 
-    /// A provider's step in a pool of so many frames, on a clock that `step` moves by one frame.
+    /// A provider's step in a pool of this many frames; `step` advances the clock by one frame.
     pub fn provide(&self, frames: usize, step: impl FnMut() -> Clock) -> Provided {
         // From now on it can be woken again.
         self.provided.store(true, Relaxed);
@@ -154,9 +154,9 @@ impl FreeList {
         Provided { freed, cold, wakes_cleaner: queued + cold > 0, goes_on }
     }
 
-    /// Ends a provider's step that looked at up to `BEAT_SEARCH` of `frames`. True: another one,
-    /// for frames are wanted, and there is hope. A frame that was used is kept the first time
-    /// round, so every frame is looked at twice before it rests; dirty ones are left to the
+    /// Ends a provider's step that examined up to `BEAT_SEARCH` of `frames`. True: another step is
+    /// needed, because frames are wanted and may be found. A used frame is kept in the first round,
+    /// so every frame is examined twice before the provider rests; dirty ones are left to the
     /// cleaner, which wakes it.
     fn goes_on(&self, (freed, cold): (usize, usize), frames: usize) -> bool {
         let hope = if freed > 0 || cold > 0 {
@@ -172,18 +172,18 @@ impl FreeList {
         };
         let is_short = self.available() < self.high();
         if !is_short {
-            // The next shortage is looked into from the beginning.
+            // The next shortage begins a new search.
             self.fruitless.store(0, Relaxed);
         }
         hope && is_short
     }
 
-    /// How many dirty frames a provider's step is to find, where `queued` wait for the cleaner and
-    /// `leaving` are being written: those will be free without it. A batch more than what is
-    /// wanted, so that the cleaner has full ones. With none to find the clock stands still: did it
-    /// go on past dirty frames, it would take each clean page that was not used within a turn, and
-    /// turn the faster the fewer of them there are. With a full queue it goes on, a few dirty
-    /// frames at a time, for the clean ones that there may be.
+    /// The number of dirty frames that a provider's step looks for, if `queued` wait for the
+    /// cleaner and `leaving` are being written; those become free without the step. A batch more
+    /// than wanted, so that the cleaner has full batches. If none are to be found the clock stands
+    /// still: if it went on past dirty frames, it would take every clean page that was not used
+    /// within a round, and advance faster the fewer of them there are. With a full queue it goes
+    /// on, a few dirty frames at a time, because there may be clean ones.
     pub(crate) fn cold_wanted(&self, queued: usize, leaving: usize) -> usize {
         let coming = self.available() + (queued + leaving) as i64;
         let wanted = self.high() + self.high().min(BEAT_COLD as i64);
@@ -196,8 +196,8 @@ impl FreeList {
         self.search(FOREGROUND_SEARCH, wanted, FOREGROUND_COLD, step)
     }
 
-    /// Moves a clock on by `step`, by at most `most` frames, until `wanted` frames are free or
-    /// `cold_most` dirty ones have been met. Returns how many it freed and how many were dirty.
+    /// Advances the clock with `step`, by at most `most` frames, until `wanted` frames are free or
+    /// `cold_most` dirty ones were met. Returns the numbers of freed and of dirty frames.
     pub(crate) fn search(
         &self,
         most: usize,
@@ -219,7 +219,8 @@ impl FreeList {
         (freed, cold)
     }
 
-    /// The clock met a dirty frame: the cleaner is to write it, unless enough wait for that.
+    /// The clock met a dirty frame: the cleaner has to write it, unless enough frames wait for
+    /// that.
     pub fn queue_cold(&self, frame: u32) {
         let mut cold = self.cold.lock();
         if cold.len() < COLD_MAX {
@@ -241,16 +242,16 @@ impl FreeList {
         taken
     }
 
-    /// True while frames are wanted: a page that was written, and that nobody has used since the
-    /// clock passed it, then gives its frame up at once. Were it left to the clock, that would have
-    /// to come round once more, and of a pool that is nearly all dirty take every page that was
-    /// clean meanwhile: the inner ones, and what was read just now.
+    /// True while frames are wanted: a written page that was not used since the clock passed it
+    /// then frees its frame at once. If the frame were left to the clock, the clock would have to
+    /// come round once more, and in a pool that is nearly all dirty it would take every page that
+    /// is clean meanwhile: inner pages, and pages just read.
     pub fn gives_up(&self) -> bool {
         self.available() < self.high()
     }
 
-    /// So many frames of `take_cold` are done with. The clock stood still for these: some may not
-    /// have been written, and who waits for more than the low mark has no other event.
+    /// This many frames of `take_cold` are done. The clock stood still for these: some may not have
+    /// been written, and a thread that waits for more than the low mark has no other event.
     pub fn have_left(&self, frames: usize) {
         self.leaving.fetch_sub(frames, Relaxed);
         if frames > 0 && self.gives_up() {
@@ -258,7 +259,7 @@ impl FreeList {
         }
     }
 
-    /// Free frames without an owner.
+    /// Free frames without a credit.
     pub fn available(&self) -> i64 {
         self.available.load(SeqCst)
     }
@@ -268,7 +269,7 @@ impl FreeList {
         self.available() < self.low()
     }
 
-    /// Takes up to `n` credits and leaves at least the low-water mark; how many.
+    /// Takes up to `n` credits and leaves at least the low-water mark; returns their number.
     pub fn take_spare(&self, n: i64) -> i64 {
         let mut taken = 0;
         let low = self.low();
@@ -276,12 +277,12 @@ impl FreeList {
             taken = (now - low).clamp(0, n);
             Some(now - taken)
         };
-        // The closure never refuses.
+        // The update never fails.
         let _ = self.available.fetch_update(SeqCst, SeqCst, take);
         taken
     }
 
-    /// Takes `n` credits if there are as many; wakes the provider when few are left.
+    /// Takes `n` credits if available; wakes the provider when few are left.
     pub fn try_credits(&self, n: i64) -> bool {
         let take = |now: i64| (now >= n).then_some(now - n);
         if self.available.fetch_update(SeqCst, SeqCst, take).is_err() {
@@ -310,8 +311,8 @@ impl FreeList {
         frame.ok_or_else(|| Error::internal("a credit without a free frame"))
     }
 
-    /// Puts a free frame on its list: one that is not to be used any more on that of the retired.
-    /// Such a frame must be `discarded`: false if it is not.
+    /// Puts a free frame on its list: an unusable one on the list of retired frames. Such a frame
+    /// must be `discarded`: false if it is not.
     #[must_use]
     pub(crate) fn push(&self, frame: u32, frames: &Frames, discarded: bool) -> bool {
         {

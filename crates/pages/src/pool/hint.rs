@@ -1,5 +1,5 @@
-//! Asking for memory before it is read, so that several reads are on their way at a time instead of
-//! each waiting for the one before it. Hints: nothing relies on them.
+//! Prefetching: several reads of memory are under way at a time instead of one after the other.
+//! Hints only: nothing relies on them.
 //!
 //! Safety: a prefetch reads nothing and faults at no address.
 #![allow(unsafe_code)]
@@ -7,7 +7,7 @@
 /// A line of the processor's cache.
 const LINE: usize = 64;
 
-/// The line at an address is soon read.
+/// The cache line at an address will be read soon.
 #[inline]
 pub(crate) fn line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +20,7 @@ pub(crate) fn line(at: *const u8) {
     let _ = at;
 }
 
-/// These bytes are soon read, or as many of them as lie in the first few lines.
+/// These bytes will be read soon, or the part of them in the first few lines.
 #[inline]
 pub fn bytes(bytes: &[u8], lines: usize) {
     bytes.chunks(LINE).take(lines).for_each(|chunk| line(chunk.as_ptr()));

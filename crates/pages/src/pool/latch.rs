@@ -1,9 +1,10 @@
-//! The latch of a frame, one word: readers, a writer, and whether somebody waits. It only says what
-//! to do; waiting is `frames`'s, on an event that is notified when unlocking says so.
+//! The latch of a frame, in one word: readers, a writer, and whether threads wait. It only decides;
+//! `frames` does the waiting, on an event that is notified when an unlock says so.
 //!
-//! Invariants: whoever announces that he waits has read the event's counter before; an unlock that
-//! lets anybody in clears the announcements and notifies behind. A waiting writer keeps new readers
-//! out. The models of `crates/sim/tests/models` compile this file against their own atomics.
+//! Invariants: a thread that announces its wait has read the event's counter before. An unlock that
+//! lets a thread in clears the announcements and notifies afterwards. A waiting writer keeps new
+//! readers out. The models of `crates/sim/tests/models` compile this file against their own
+//! atomics.
 
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -12,13 +13,13 @@ const WAITING: u32 = 1 << 30;
 const WRITER_WAITING: u32 = 1 << 29;
 const READERS: u32 = WRITER_WAITING - 1;
 
-/// How an attempt to latch ended.
+/// The result of an attempt to latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     Taken,
-    /// The word changed meanwhile: at once again.
+    /// The word changed meanwhile: try again at once.
     Lost,
-    /// Somebody has it.
+    /// Another thread holds it.
     Blocked,
 }
 
@@ -80,7 +81,7 @@ impl PageLatch {
         blocked(now) && self.0.compare_exchange(now, now | flag, SeqCst, SeqCst).is_ok()
     }
 
-    /// A reader lets go; true if waiters are to be notified.
+    /// A reader releases it; true if waiters are to be notified.
     #[inline]
     pub fn unlock_shared(&self) -> bool {
         let before = self.0.fetch_sub(1, SeqCst);
@@ -91,7 +92,7 @@ impl PageLatch {
         wake
     }
 
-    /// The writer lets go, or stays as so many readers; true if waiters are to be notified.
+    /// The writer releases it, or stays as this many readers; true if waiters are to be notified.
     #[inline]
     pub fn unlock_exclusive(&self, readers: u32) -> bool {
         let mut now = self.0.load(Relaxed);
@@ -101,12 +102,12 @@ impl PageLatch {
         now & (WAITING | WRITER_WAITING) != 0
     }
 
-    /// True while someone holds the right to write.
+    /// True while a thread holds the right to write.
     pub fn is_exclusive(&self) -> bool {
         self.0.load(Acquire) & EXCLUSIVE != 0
     }
 
-    /// True if someone has or wants it.
+    /// True if a thread holds or wants it.
     pub fn is_used(&self) -> bool {
         self.0.load(Relaxed) != 0
     }

@@ -1,8 +1,8 @@
-//! Page number -> frame, directly indexed: per segment file an array of leaves, per leaf 64 pages.
-//! Lookups take no lock. Leaves come from chunks that are never freed or resized, and an empty leaf
-//! is used again for other pages: a lookup through a stale leaf may return the wrong frame, or
-//! none, but callers compare the page number after latching and confirm a miss in [`install`],
-//! which runs under the mutex.
+//! The page table: page number -> frame, directly indexed. Each segment file has an array of
+//! leaves, each leaf 64 pages. Lookups take no lock. Leaves come from chunks that are never freed
+//! or resized, and an empty leaf is reused for other pages. So a lookup through a stale leaf may
+//! return a wrong frame or none; callers compare the page number after latching, and confirm a miss
+//! in [`install`], which runs under the mutex.
 //!
 //! Invariant: entries change only under the mutex; at most one frame holds a page.
 //!
@@ -54,7 +54,7 @@ impl PageTable {
         }
     }
 
-    /// Makes room for the pages of so many frames, before the first of them is used.
+    /// Makes room for the pages of this many frames, before the first of them is used.
     pub fn grow(&self, frames: usize) {
         self.chunks.grow(frames.div_ceil(CHUNK_LEAVES), no_words);
     }
@@ -69,7 +69,7 @@ impl PageTable {
         ((page.0 / self.segment_pages) as usize, within / LEAF_PAGES, within % LEAF_PAGES)
     }
 
-    /// The entry of page `at` of leaf number `leaf`; the chunk exists once the leaf was given out.
+    /// The entry of page `at` of leaf number `leaf`; the chunk exists once the leaf was assigned.
     fn entry(&self, leaf: u32, at: usize) -> Option<&AtomicU32> {
         let leaf = leaf as usize;
         let chunk = self.chunk(leaf)?.get()?;
@@ -83,7 +83,7 @@ impl PageTable {
         self.entry(leaf, at)?.load(Acquire).checked_sub(1)
     }
 
-    /// Names `frame` as the holder of `page`. # Errors: the frame that holds it already.
+    /// Enters `frame` as the holder of `page`. # Errors: the frame that holds it already.
     pub fn install(&self, page: PageNo, frame: u32) -> Result<(), u32> {
         let (segment, leaf_at, at) = self.place(page);
         let segment = self.segments[segment]
@@ -96,8 +96,8 @@ impl PageTable {
                     leaves.present.push(0);
                     leaves.present.len() as u32 - 1
                 });
-                // A leaf is given out only with a page in it, so there are never more leaves than
-                // frames, which is what the chunks are made for.
+                // A leaf is assigned only together with a page, so there are never more leaves than
+                // frames, for which the chunks are sized.
                 let Some(chunk) = self.chunk(leaf as usize) else { return Err(frame) };
                 chunk.get_or_init(|| words(CHUNK_LEAVES * LEAF_PAGES));
                 segment[leaf_at].store(leaf + 1, Release);

@@ -1,9 +1,9 @@
 //! The pool grows and shrinks while it is in use (G3): `memory_size` may change.
 //!
-//! Growing makes frames, or takes back retired ones, at once. Shrinking says which frames are not
-//! to be used any more, those from the new count on; the frame provider empties them in beats:
-//! clean pages are evicted, dirty ones go to the cleaner first, and the memory of an empty frame is
-//! given back to the system. Nobody waits, and a frame in use stays until its user lets go.
+//! Growing makes frames, or takes back retired ones, at once. Shrinking marks the frames from the
+//! new count on as unusable, and the frame provider empties them in beats: clean pages are evicted,
+//! dirty ones go to the cleaner first, and the memory of an empty frame is returned to the system.
+//! No thread waits, and a frame in use stays until its user releases it.
 //!
 //! Invariant: a retired frame holds no page, is on no other list, and its number is at or above
 //! the count at the time it was retired; both change under the mutex of the lists.
@@ -15,11 +15,11 @@ use evenkeel_base::{Result, metrics::Metric, sync::Mutex};
 use evenkeel_sched::GhostCache;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// Frames that one beat looks at.
+/// Frames that one beat examines.
 const BEAT_FRAMES: usize = 1024;
-/// Frames added at once, once writes have stopped, for reads that find none.
+/// Frames added at once, after writes have stopped, for reads that find none.
 const SPARE_STEP: usize = FRAMES_MIN;
-/// Frames so added, at most: more than are in use at once.
+/// Frames added in this way, at most: more than are in use at once.
 const SPARE_MAX: usize = 2048;
 
 #[derive(Default)]
@@ -30,9 +30,9 @@ pub(crate) struct Resizing {
 }
 
 impl Pages {
-    /// Makes the pool this large. Growing is done when this returns; shrinking is begun, and done
-    /// by `free_frames_beat` and `clean_beat`; once writes have stopped the pool shrinks no more,
-    /// since dirty pages cannot leave it and reads need the clean frames.
+    /// Sets the size of the pool. Growing is done when this returns. Shrinking is begun, and
+    /// completed by `free_frames_beat` and `clean_beat`. After writes have stopped the pool no
+    /// longer shrinks, because dirty pages cannot leave it and reads need the clean frames.
     ///
     /// # Errors
     /// `PoolTooSmall`.
@@ -47,9 +47,9 @@ impl Pages {
         Ok(())
     }
 
-    /// Some more frames for reads once writes have stopped, if `wanted` are not there: every page
-    /// of the pool may be dirty, and none can be written (principle 6: reads go on). Nothing gets
-    /// dirty any more, so these stay clean and are used again and again. False: enough were added.
+    /// Adds some frames for reads after writes have stopped, if fewer than `wanted` are free: every
+    /// page of the pool may be dirty and unwritable (principle 6: reads continue). No page becomes
+    /// dirty any more, so these frames stay clean and are reused. False: enough were added.
     pub(crate) fn spare_frames(&self, wanted: i64) -> bool {
         let mut spare = self.resizing.spare.lock();
         if self.supply.available() >= wanted {
@@ -59,7 +59,7 @@ impl Pages {
             return false;
         }
         *spare += SPARE_STEP;
-        // So many of those that are not used now.
+        // From the frames that are not used now.
         let mut retired = self.supply.lists.lock().retired.clone();
         retired.sort_unstable();
         let count = match retired.get(SPARE_STEP - 1) {
@@ -70,7 +70,7 @@ impl Pages {
         true
     }
 
-    /// Uses so many frames. The caller holds the lock of `resizing`.
+    /// Sets the number of used frames. The caller holds the lock of `resizing`.
     fn have_frames(&self, count: usize) {
         let made = self.frames.made();
         self.translation.grow(count);
@@ -97,34 +97,34 @@ impl Pages {
         FRAMES_MIN * self.page_size()
     }
 
-    /// Pages that left the pool: what more frames would save.
+    /// Pages that left the pool; their misses show what more frames would save.
     pub fn ghosts(&self) -> &GhostCache {
         &self.ghosts
     }
 
-    /// Bytes of free frames beyond those that are kept free for what is read next.
+    /// Bytes of free frames beyond those that are kept for the next reads.
     pub fn unused_bytes(&self) -> usize {
         (self.supply.available() - self.supply.high()).max(0) as usize * self.page_size()
     }
 
-    /// Frames that have memory: as many as the pool shall have, or more while it shrinks.
+    /// Frames that have memory: the size of the pool, or more while it shrinks.
     pub fn frames_with_memory(&self) -> usize {
         self.frames.made() - self.supply.lists.lock().retired.len()
     }
 
-    /// True while frames are to be emptied.
+    /// True while frames have to be emptied.
     pub(crate) fn is_shrinking(&self) -> bool {
         self.frames.count() < self.frames.made() && self.frames.count() < self.frames_with_memory()
     }
 
     pub(crate) fn note_frames(&self) {
-        // Under the lock: of two who note, the later has the later number.
+        // Under the lock: of two writers of the gauge the later one has the later number.
         let lists = self.supply.lists.lock();
         let frames = self.frames.made() - lists.retired.len();
         self.rt.metrics.set(Metric::PoolFrames, frames as u64);
     }
 
-    /// Empties some of the frames that are not to be used; true if it got anywhere.
+    /// Empties some of the unusable frames; true if there was progress.
     pub(crate) fn shrink_some(&self) -> bool {
         if !self.is_shrinking() {
             return false;

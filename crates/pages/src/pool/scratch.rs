@@ -1,13 +1,13 @@
-//! Buffers for images of pages on their way into frames, used again: a new one is cleared, every
-//! byte of it, to be read into.
+//! Reusable buffers for images of pages on their way into frames. A new buffer would be cleared,
+//! every byte of it, just to be read into.
 //!
-//! What is in a buffer is whatever was read into it last. Memory: of reads in runs, `KEPT` times a
-//! sixteenth of the pool and at most 4 MiB, beside the budget. `pool` alone may use them.
+//! A buffer holds what was last read into it. Memory, outside the budget: for reads in runs, `KEPT`
+//! times a sixteenth of the pool, and at most 4 MiB. Only `pool` may use them.
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::AlignedBuf;
 
-/// Buffers kept, at most: as many threads read pages side by side, hardly more.
+/// Buffers kept, at most: hardly more threads read pages at the same time.
 const KEPT: usize = 4;
 /// Larger ones are not kept.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -18,7 +18,7 @@ pub(crate) struct PageScratch {
 }
 
 impl PageScratch {
-    /// A buffer of at least `len` bytes with anything in it.
+    /// A buffer of at least `len` bytes with arbitrary content.
     pub fn take(&self, len: usize) -> AlignedBuf {
         let kept = self.spare.lock().pop();
         kept.filter(|buf| buf.len() >= len).unwrap_or_else(|| AlignedBuf::new(len))

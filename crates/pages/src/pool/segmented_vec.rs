@@ -1,10 +1,10 @@
-//! An array that grows without moving its items: the bank it was made with, and banks added behind.
-//! Reading takes no lock; the first bank costs one comparison. Growing is done by one thread at a
-//! time (the caller sees to that).
+//! An array that grows without moving its items: an initial segment, and further segments. Reading
+//! takes no lock; the initial segment costs one comparison. One thread at a time may grow it (the
+//! caller ensures that).
 
 use std::sync::OnceLock;
 
-/// Each bank added is at least half as large as all before it, so these reach beyond any memory.
+/// Each added segment is at least half as large as all before it, so these exceed any memory.
 const SEGMENTS_MAX: usize = 64;
 
 pub(crate) struct SegmentedVec<B> {
@@ -18,13 +18,13 @@ struct VecSegment<B> {
 }
 
 impl<B> SegmentedVec<B> {
-    /// One bank of `len` items.
+    /// One segment of `len` items.
     pub fn new(len: usize, items: B) -> SegmentedVec<B> {
         let more = [const { OnceLock::new() }; SEGMENTS_MAX];
         SegmentedVec { first: VecSegment { end: len, items }, more }
     }
 
-    /// Items in all banks.
+    /// Items in all segments.
     pub fn len(&self) -> usize {
         self.added().last().map_or(self.first.end, |bank| bank.end)
     }
@@ -33,7 +33,7 @@ impl<B> SegmentedVec<B> {
         self.more.iter().map_while(OnceLock::get)
     }
 
-    /// The bank that holds item `at`, and its place there.
+    /// The segment that holds item `at`, and its index there.
     #[inline]
     pub fn find(&self, at: usize) -> Option<(&B, usize)> {
         if at < self.first.end {
@@ -53,7 +53,7 @@ impl<B> SegmentedVec<B> {
         None
     }
 
-    /// Adds a bank so that there are at least `len` items.
+    /// Adds a segment so that there are at least `len` items.
     pub fn grow(&self, len: usize, make: impl FnOnce(usize) -> B) {
         let now = self.len();
         if len <= now {

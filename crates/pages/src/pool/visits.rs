@@ -1,5 +1,6 @@
-//! How many pages a thread has latched and read: what an operation costs, whatever else the machine
-//! does. For tests that assert counts and not times, and for figures of a statement.
+//! The number of pages that a thread has latched and read: the cost of an operation, independent of
+//! other load on the machine. For tests that assert counts and not times, and for figures of a
+//! statement.
 
 use std::cell::Cell;
 
@@ -8,7 +9,7 @@ use std::cell::Cell;
 pub struct Costs {
     /// Pages latched, for reading or writing.
     pub visits: u64,
-    /// Pages read from storage by the thread itself, not ahead for it by another.
+    /// Pages that the thread itself read from storage, without prefetches by others.
     pub reads: u64,
     /// How long these reads took.
     pub read_ns: u64,

@@ -1,6 +1,6 @@
-//! Which pages are in use, and reading them in again after an open. Nothing is evicted for them and
-//! nobody waits for them: they go into frames that are free beyond the low-water mark, in the class
-//! of background I/O that yields to every other, and when no frame is left the rest is left out.
+//! The pages in use, and reading them in again after an open. Nothing is evicted for them and no
+//! thread waits for them: they go into frames that are free beyond the low-water mark, in the class
+//! of background I/O that yields to every other. When no frame is left the rest is skipped.
 
 use crate::{Access, Pages};
 use evenkeel_base::{PageNo, metrics::Metric};
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::*;
 const RUN: usize = 32;
 
 impl Pages {
-    /// Pages that were touched since the clock last came by, at most so many, ascending. Where
-    /// there are more, those that the clock has looked at last: they were used again the soonest.
+    /// Pages that were touched since the clock last passed, at most `most`, ascending. If there are
+    /// more, those that the clock has passed last: they were used again soonest.
     pub fn hot_pages(&self, most: usize) -> Vec<PageNo> {
         let frames = self.frames.count();
         let hand = self.supply.hand.load(Relaxed);
@@ -27,9 +27,9 @@ impl Pages {
         pages
     }
 
-    /// Reads the neighbours in that a list, which ascends, begins with; how many it has looked at.
-    /// `None`: the list is empty, or no frame is free for them. What cannot be read is left to
-    /// whoever needs it.
+    /// Reads in the neighbouring pages at the beginning of an ascending list; returns the number of
+    /// pages examined. `None`: the list is empty, or no frame is free. Pages that cannot be read
+    /// are left to their users.
     pub fn warm(&self, list: &[PageNo]) -> Option<usize> {
         let first = *list.first()?;
         if self.geometry.extent_of(first).is_none() {

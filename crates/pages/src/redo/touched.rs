@@ -1,16 +1,15 @@
-//! The pages that the log changes, as the first pass of recovery finds them, so that the second can
-//! read neighbours in together however far apart the log names them.
+//! The pages that the log changes, as the first pass of recovery finds them, so that the second
+//! pass can read neighbours in together however far apart the log names them.
 //!
-//! They are kept by block of 64 neighbours. A hint: it is given up where it would be of no use, for
-//! the pages would not all have room in the pool, or where it would grow without bound. Only `redo`
-//! may use it.
+//! They are kept by block of 64 neighbours. A hint: it is dropped if it is useless, because the
+//! pages would not all fit the pool, or if it would grow without bound. Only `redo` may use it.
 
 use evenkeel_base::PageNo;
 use rustc_hash::FxHashMap;
 
-/// Neighbours that are noted, and may be read in, together.
+/// Neighbours that are recorded, and may be read in, together.
 pub const REDO_BLOCK_PAGES: u64 = 64;
-/// A block is noted for so many frames of the pool, at most.
+/// One block per this many frames of the pool is recorded, at most.
 const FRAMES_PER_BLOCK: usize = 4;
 
 /// A set of pages.
@@ -18,7 +17,7 @@ const FRAMES_PER_BLOCK: usize = 4;
 pub(crate) struct Touched {
     /// The pages of each block, one bit each.
     blocks: FxHashMap<u64, u64>,
-    /// The block that was noted last, in which most records are, and its bits.
+    /// The last recorded block, to which most records belong, and its bits.
     last: (u64, u64),
     pages: usize,
     blocks_max: usize,
@@ -26,7 +25,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// For a pool of so many frames; none for 0.
+    /// For a pool of this many frames; records nothing for 0.
     pub fn new(frames: usize) -> Touched {
         Touched {
             blocks_max: frames / FRAMES_PER_BLOCK,
@@ -35,7 +34,7 @@ impl Touched {
         }
     }
 
-    /// Notes a page.
+    /// Adds a page.
     pub fn insert(&mut self, page: PageNo) {
         let (block, bit) = (page.0 / REDO_BLOCK_PAGES, 1 << (page.0 % REDO_BLOCK_PAGES));
         if self.last.0 == block && self.last.1 & bit != 0 || self.blocks_max == 0 {
@@ -56,14 +55,14 @@ impl Touched {
         self.pages
     }
 
-    /// No more are noted: nothing is kept of more pages than have room.
+    /// Stops recording: nothing is kept if there are more pages than room.
     pub fn finish(&mut self) {
         if self.pages > self.pages_max {
             *self = Touched::default();
         }
     }
 
-    /// The noted pages of the block of a page, ascending.
+    /// The recorded pages of the block of a page, ascending.
     pub fn beside(&self, page: PageNo) -> impl Iterator<Item = PageNo> + use<> {
         let block = page.0 / REDO_BLOCK_PAGES;
         let bits = self.blocks.get(&block).copied().unwrap_or(0);

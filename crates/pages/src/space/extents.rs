@@ -20,10 +20,10 @@ const GROW_MAX: u32 = 64;
 const RECLAIM_EXTENTS: usize = 8;
 
 impl Pages {
-    /// Sees to it that `want` extents can be given out.
+    /// Ensures that `want` extents can be allocated.
     ///
     /// # Errors
-    /// `DiskFull` (nothing is lost; tried again by the next operation), `SpaceLimit`.
+    /// `DiskFull` (nothing is lost; the next operation tries again), `SpaceLimit`.
     pub(crate) fn prepare_extents(&self, want: usize) -> Result<()> {
         if self.space.ready() >= want {
             return Ok(());
@@ -62,8 +62,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Makes a segment file with its map pages and syncs it. The record that counts it comes
-    /// after, so a file without one is simply made again.
+    /// Makes a segment file with its map pages and syncs it. The record that counts it comes after,
+    /// so a file without a record is simply made again.
     pub(crate) fn create_segment(&self, segment: u32) -> Result<()> {
         let file = self.files.open(segment, true)?;
         file.allocate(0, evenkeel_format::space::EXTENT_BYTES)?;
@@ -94,7 +94,7 @@ impl Pages {
     fn add_segment(&self, segment: u32) -> Result<()> {
         self.check_segment(segment)?;
         self.create_segment(segment)?;
-        // System share: an allocation may be waiting for this with pages latched.
+        // The system's share, because an allocation with latched pages may be waiting for this.
         let mut reserved = self.log()?.reserve(SPACE_LOG_BYTES, Share::System)?;
         self.take_credits(1)?;
         let mut mtr = self.new_mtr(1);
@@ -104,7 +104,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Opens the segment files that exist; the map says later how many count.
+    /// Opens the segment files that exist; the map determines later how many count.
     pub(crate) fn open_segments(&self) -> Result<()> {
         for (number, name) in self.rt.env.list(DIRECTORY)?.iter().enumerate() {
             let segment = number as u32;
@@ -119,8 +119,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Builds the map in memory from the map pages and owners pages, once they are as the log says:
-    /// an open that fails here has written nothing. `attach_log` does it unless it is done.
+    /// Builds the map in memory from the map pages and owners pages, after redo: an open that fails
+    /// here has written nothing. `attach_log` calls it unless it was called.
     ///
     /// # Errors
     /// `SpaceDamaged` and those of reading pages.
@@ -151,7 +151,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Extents of a segment up to the last one that the map says is in use.
+    /// Extents of a segment up to the last one in use by the map.
     fn described_extents(&self, first: u32) -> Result<u32> {
         let mut count = 1;
         for extent in first..first + SEGMENT_EXTENTS {
@@ -183,8 +183,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Frees all pages of a tree: O(extents), no page of the tree is touched. May be repeated after
-    /// a crash. Nobody may use the tree any more.
+    /// Frees all pages of a tree in O(extents), without touching its pages. May be repeated after a
+    /// crash. The tree must have no users any more.
     ///
     /// # Errors
     /// Those of reserving log space, frames and reading map pages.
@@ -212,7 +212,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Trees that own pages: after a crash, those the catalog does not know are freed again.
+    /// Trees that own pages: after a crash, those that the catalog does not contain are freed.
     pub fn trees(&self) -> Vec<TreeId> {
         self.space.trees()
     }
@@ -222,7 +222,7 @@ impl Pages {
         self.space.used_by(tree)
     }
 
-    /// True if the page is in use and the tree's.
+    /// True if the page is in use and belongs to the tree.
     pub fn is_used_by(&self, page: evenkeel_base::PageNo, tree: TreeId) -> bool {
         self.space.is_used_by(page, tree)
     }
@@ -232,9 +232,9 @@ impl Pages {
         self.space.stats()
     }
 
-    /// One step of giving freed extents back (E2): waits for their records to be durable, drops
-    /// their frames, punches their blocks. So are those that were free at the open: an extent that
-    /// was freed just before a crash has its blocks still.
+    /// One step of freeing extents (E2): waits for their records to be durable, drops their frames,
+    /// punches their blocks. Extents that were free at the open are punched, too, because an extent
+    /// freed just before a crash still has its blocks.
     ///
     /// # Errors
     /// Those of syncing the log.
@@ -274,7 +274,7 @@ impl Pages {
 
     fn await_frames(&self, busy: bool, seen: u64) {
         if busy {
-            // A write of one of its pages is under way; its end notifies.
+            // A write of one of its pages is under way and notifies at its end.
             let time = Some(Duration::from_millis(100));
             self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
         }
@@ -285,7 +285,7 @@ impl Pages {
         self.space.growth.reclaim.clone()
     }
 
-    /// Takes every page of a freed extent out of the pool, unwritten. False: one is in use still.
+    /// Removes every page of a freed extent from the pool, unwritten. False: one is still in use.
     fn drop_frames(&self, extent: u32) -> bool {
         (0..self.geometry.extent_pages()).all(|index| {
             let page = self.geometry.page_at(extent, index);
@@ -309,7 +309,7 @@ impl Pages {
         self.sched.ask(Class::Maintenance, bytes, false);
         self.rt.give_back(|| {
             if let Err(error) = self.files.punch(extent) {
-                // The blocks stay; the extent is as reusable as if they had gone.
+                // The blocks stay; the extent is as reusable as without them.
                 log::warn!("extent {extent}: its blocks cannot be given back: {error}");
             }
             self.space.punched(extent);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Directory of the segment files.
 pub(crate) const DIRECTORY: &str = "pages";
 
-/// An open file and whose turn it is to sync it.
+/// An open file and the latch of its syncs.
 type Opened = (Arc<dyn File>, Arc<SyncTurn>);
 
 pub(crate) struct Files {
@@ -30,12 +30,12 @@ impl Files {
         Files { rt, geometry, open: RwLock::new(Vec::new()) }
     }
 
-    /// Opens the file of a segment, without entering it.
+    /// Opens the file of a segment, without adding it.
     pub fn open(&self, segment: u32, create: bool) -> Result<Arc<dyn File>> {
         self.rt.env.open(&path(segment), OpenMode { create, ..OpenMode::READ_WRITE.direct() })
     }
 
-    /// Enters the file of a segment: the next one, or one that takes another's place.
+    /// Adds the file of a segment: the next one, or a replacement.
     pub fn enter(&self, segment: u32, file: Arc<dyn File>) {
         let mut open = self.open.write();
         open.truncate(segment as usize);
@@ -57,7 +57,7 @@ impl Files {
         found.ok_or_else(|| Error::new(Code::PageBeyond).with("file", path(segment)))
     }
 
-    /// Makes durable what was written to a segment.
+    /// Makes the writes to a segment durable.
     ///
     /// # Errors
     /// As `SyncTurn::sync`.
@@ -130,7 +130,7 @@ impl Files {
         self.segment(extent / SEGMENT_EXTENTS)?.allocate(at, u64::from(count) * EXTENT_BYTES)
     }
 
-    /// Gives the blocks of an extent back.
+    /// Frees the blocks of an extent.
     pub fn punch(&self, extent: u32) -> Result<()> {
         let at = u64::from(extent % SEGMENT_EXTENTS) * EXTENT_BYTES;
         self.segment(extent / SEGMENT_EXTENTS)?.punch(at, EXTENT_BYTES)

@@ -1,5 +1,5 @@
-//! A set of pages as bits, for checks that look at every page of a table: about a third of a byte
-//! for each page where they lie together.
+//! A set of pages as bits, for checks that examine every page of a table: about a third of a byte
+//! per page where pages are adjacent.
 
 use evenkeel_base::PageNo;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ impl PageSet {
         self.words.is_empty()
     }
 
-    /// Those that `other` has not.
+    /// The pages that `other` does not contain.
     pub fn without<'s>(&'s self, other: &'s PageSet) -> impl Iterator<Item = PageNo> + 's {
         self.words.iter().flat_map(|(at, word)| {
             let left = word & !other.words.get(at).copied().unwrap_or(0);

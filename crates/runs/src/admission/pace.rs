@@ -1,15 +1,15 @@
-//! The pace of ingest (G1, `docs/rfcs/0014-ingest-rate-from-compaction.md`): while a compaction of
-//! an index that has many runs is under way, ingest gets no more than what compactions can follow
-//! for ever. And that of compactions while none has many more
-//! (`docs/rfcs/0026-compaction-foreground-limit.md`): the governor is told what is enough to follow
-//! ingest with.
+//! The rate limit of ingest (G1, `docs/rfcs/0014-ingest-rate-from-compaction.md`): while a
+//! compaction of an index with many runs is under way, ingest gets at most the rate that
+//! compactions can sustain. And the rate limit of compactions while no index has many more runs
+//! (`docs/rfcs/0026-compaction-foreground-limit.md`): the governor is told the rate that is enough
+//! to follow ingest.
 //!
-//! What they can follow: bytes that they move per second, as measured while there are compactions
-//! that ingest needs, divided by what they will have to move for each byte that comes (`passes` of
-//! the sizes of the last flushes). And no more than fills the places that are left while the
-//! compactions of all indexes do what they owe
-//! (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is [`throttle::pace_ns`]; one
-//! line for all who insert.
+//! The sustainable rate is the bytes that compactions move per second, as measured while there are
+//! compactions that ingest needs, divided by the bytes that they will have to move for each
+//! ingested byte (`passes` of the sizes of the last flushes). It is also at most the rate that
+//! fills the places that are left while the compactions of all indexes do the work that they owe
+//! (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is [`throttle::pace_ns`]; all
+//! inserts share one queue.
 
 use crate::Runs;
 use crate::admission::rate_limiter::RateLimiter;
@@ -21,11 +21,11 @@ use evenkeel_base::journal::Law;
 use evenkeel_base::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Compactions are measured over so long.
+/// Compactions are measured over this time.
 const WINDOW_NS: u64 = 500_000_000;
-/// More time than this between the first two flushes was a rest.
+/// A longer time between the first two flushes was a pause of ingest.
 const FLUSH_NS_MAX: u64 = 60_000_000_000;
-/// A new measure has this part of the average.
+/// The weight of a new measurement in the average: one part in this many.
 const PART: u64 = 4;
 
 /// See the head of the file.
@@ -37,43 +37,43 @@ pub(crate) struct Pace {
     enough: AtomicU64,
 }
 
-/// What compactions move, and what they will have to.
+/// The bytes that compactions move, and those that they will have to move.
 #[derive(Default)]
 struct Meter {
     /// The end of the last beat, while there are compactions that ingest needs.
     last_ns: Option<u64>,
     ns: u64,
     bytes: u64,
-    /// 0: not known.
+    /// 0: unknown.
     bytes_per_sec: u64,
-    /// What flushes write, which is taken for it as long as it is not known and compactions are
-    /// behind; 0: not known.
+    /// The write rate of flushes, which is used instead while the rate of compactions is unknown
+    /// and compactions are behind; 0: unknown.
     flush_bytes_per_sec: u64,
-    /// Of the last flushes: memtable bytes, and bytes that compactions will have to move for them;
-    /// each flush counts less than the one after it, and a small one little.
+    /// Sums over the last flushes: memtable bytes, and bytes that compactions will have to move for
+    /// them. Each flush counts less than the one after it, and a small one little.
     memtable_bytes: u64,
     compaction_bytes: u64,
-    /// When the last one ended; the time that those took, in the same way.
+    /// When the last flush ended, and the time that the flushes took, summed in the same way.
     flushed_ns: Option<u64>,
     took_ns: u64,
 }
 
 impl Meter {
-    /// What compactions move, as far as it is known.
+    /// The rate of compactions, as far as known.
     fn rate(&self) -> u64 {
         if self.bytes_per_sec > 0 { self.bytes_per_sec } else { self.flush_bytes_per_sec }
     }
 
-    /// Bytes per second that ingest gives compactions to move in the long run, read and written;
-    /// high rather than low after the first flushes and after a rest.
+    /// Bytes per second, read and written, that ingest gives compactions to move in the long run;
+    /// rather too high than too low after the first flushes and after a pause.
     fn need_bytes_per_sec(&self) -> u64 {
         let moved = 2 * u128::from(self.compaction_bytes) * 1_000_000_000;
         u64::try_from(moved / u128::from(self.took_ns.max(1))).unwrap_or(u64::MAX)
     }
 }
 
-/// Bytes per second that compactions move, of which so many were known, when they have moved
-/// `bytes` in `ns`. None: that is too short to be a measure.
+/// Bytes per second that compactions move, averaged from the `known` value and a measurement of
+/// `bytes` in `ns`. None: the time is too short for a measurement.
 pub fn compaction_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
     if ns < WINDOW_NS {
         return None;
@@ -84,9 +84,9 @@ pub fn compaction_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
 }
 
 impl Pace {
-    /// A beat of a compaction that ingest needs has moved so many bytes since `start_ns`. One that
-    /// was held back does not count: it says nothing of how fast compactions could be. True: more
-    /// is known.
+    /// A beat of a compaction that ingest needs has moved this many bytes since `start_ns`. A beat
+    /// that was held back does not count, because it does not show how fast compactions could be.
+    /// True: more is known.
     pub(crate) fn merged(&self, bytes: u64, start_ns: u64, now_ns: u64, is_held: bool) -> bool {
         let mut meter = self.meter.lock();
         let since = meter.last_ns.replace(now_ns).unwrap_or(start_ns);
@@ -106,7 +106,7 @@ impl Pace {
         self.meter.lock().last_ns = None;
     }
 
-    /// A flush wrote so many bytes in so long.
+    /// A flush wrote this many bytes in this time.
     fn flush_wrote(&self, bytes: u64, took_ns: u64) {
         let mut meter = self.meter.lock();
         if let Some(rate) =
@@ -116,15 +116,15 @@ impl Pace {
         }
     }
 
-    /// A generation of so many memtable bytes was flushed, for which compactions will have to move
-    /// so many.
+    /// A generation of this many memtable bytes was flushed, for which compactions will have to
+    /// move `compaction_bytes`.
     fn flushed(&self, memtable_bytes: u64, compaction_bytes: u64, now_ns: u64) {
         let mut meter = self.meter.lock();
         let add = |known: u64, new: u64| known / PART * (PART - 1) + new;
         meter.memtable_bytes = add(meter.memtable_bytes, memtable_bytes);
         meter.compaction_bytes = add(meter.compaction_bytes, compaction_bytes);
         if let Some(before) = meter.flushed_ns.replace(now_ns) {
-            // Four times as long as the others: a rest.
+            // Four times as long as the others: a pause.
             let most = if meter.took_ns == 0 { FLUSH_NS_MAX } else { meter.took_ns };
             meter.took_ns = add(meter.took_ns, now_ns.saturating_sub(before).min(most));
         }
@@ -132,8 +132,8 @@ impl Pace {
 }
 
 impl Runs {
-    /// Slices of a generation of so many memtable bytes have become runs, by a flush that began
-    /// then: indexes and their bytes.
+    /// Slices of a generation of this many memtable bytes have become runs, by a flush that began
+    /// at that time: indexes and their bytes.
     pub(crate) fn note_flushed(
         &self,
         state: &RunsState,
@@ -154,9 +154,10 @@ impl Runs {
         }
     }
 
-    /// Sets the pace by what the indexes have now, and by the compactions of them.
+    /// Sets the rate limit by the present runs of the indexes and by their compactions.
     pub(crate) fn set_pace(&self, state: &RunsState) {
-        // Held to the end: of two threads the one that saw the compactions later has the last word.
+        // Held to the end: of two threads the one that saw the compactions later sets the final
+        // value.
         let jobs = self.compaction_jobs.lock();
         let needed: Vec<(u64, u64)> = jobs
             .needed()
@@ -173,8 +174,8 @@ impl Runs {
         let (bytes_per_sec, bytes_per_kib, need) = {
             let meter = self.pace.meter.lock();
             let per_kib = meter.compaction_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
-            // With fewer runs compactions may be held back for users, and flushes say nothing of
-            // that.
+            // With fewer runs compactions may be held back for users, and then flushes show nothing
+            // about their rate.
             let are_behind = runs >= RUNS_HELP as u64;
             let rate = if are_behind { meter.rate() } else { meter.bytes_per_sec };
             (rate, per_kib, meter.need_bytes_per_sec())
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(rate(), 0);
         pace.merged(1000, WINDOW_NS / 2, WINDOW_NS, false);
         assert_eq!(rate(), 4000);
-        // What comes after a rest counts from its own start.
+        // Work after a pause is measured from its own start.
         pace.rests();
         pace.merged(4000, 9 * WINDOW_NS, 10 * WINDOW_NS, false);
         assert_eq!(rate(), (4000 * 3 + 8000) / 4);
@@ -237,12 +238,12 @@ mod tests {
         // Read and written.
         (1..60).for_each(|n| pace.flushed(8 * mb, 20 * mb, 2 * n * sec));
         assert!((19 * mb..21 * mb).contains(&need()), "{}", need());
-        // A rest counts for no longer than it may, and soon for nothing.
+        // A pause counts for at most its limit, and soon for nothing.
         pace.flushed(8 * mb, 20 * mb, 4_000 * sec);
         assert!((10 * mb..12 * mb).contains(&need()), "{}", need());
         (1..9).for_each(|n| pace.flushed(8 * mb, 20 * mb, (4_000 + n) * sec));
         assert!((30 * mb..40 * mb).contains(&need()), "{}", need());
-        // What comes slower and slower is followed.
+        // A rate that falls steadily is followed.
         (1..99).for_each(|n| pace.flushed(8 * mb, 20 * mb, (5_000 + 50 * n) * sec));
         assert!((mb / 2..mb).contains(&need()), "{}", need());
     }

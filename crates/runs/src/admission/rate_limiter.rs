@@ -1,12 +1,12 @@
-//! A line in which all who insert wait at one pace: each takes its bytes' time, so sessions share
-//! the pace however many there are. `pace` has one at the pace of compactions, `credit` one at that
-//! of a flush.
+//! A rate limiter: one shared queue in time, in which each insert takes the time of its bytes, so
+//! any number of sessions share the rate. `pace` has one at the rate of compactions, `admission`
+//! one at the rate of a flush.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Time that ingest leaves unused counts for so long.
+/// Time that ingest leaves unused counts for this long.
 const SLACK_NS: u64 = 2_000_000;
-/// Shorter waits are put together to longer ones.
+/// Shorter waits are accumulated to longer ones.
 const WAIT_NS_LEAST: u64 = 200_000;
 /// No single wait is longer.
 const WAIT_NS_MAX: u64 = 200_000_000;
@@ -14,14 +14,14 @@ const WAIT_NS_MAX: u64 = 200_000_000;
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct RateLimiter {
-    /// Of a KiB of memtable bytes; 0: as it comes.
+    /// Time per KiB of memtable bytes; 0: unlimited.
     ns_per_kib: AtomicU64,
-    /// The time up to which bytes have been let in.
+    /// The time up to which bytes have been admitted.
     pub(crate) until_ns: AtomicU64,
 }
 
 impl RateLimiter {
-    /// Sets the pace; what it was.
+    /// Sets the rate; returns the previous one.
     pub(crate) fn set(&self, ns_per_kib: u64) -> u64 {
         self.ns_per_kib.swap(ns_per_kib, Ordering::Relaxed)
     }
@@ -30,7 +30,7 @@ impl RateLimiter {
         self.ns_per_kib.load(Ordering::Relaxed)
     }
 
-    /// How long whoever inserts so many bytes waits, and by how much the line has grown,
+    /// How long an insert of this many bytes waits, and by how much it has extended the queue, in
     /// nanoseconds.
     pub(crate) fn take(&self, bytes: u64, now_ns: impl FnOnce() -> u64) -> (u64, u64) {
         let ns_per_kib = self.ns_per_kib.load(Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl RateLimiter {
         }
         let now = now_ns();
         let takes = bytes.saturating_mul(ns_per_kib) / 1024;
-        // What nobody waits for does not lengthen the line.
+        // Time that is not waited for does not extend the queue.
         let most = now.saturating_add(WAIT_NS_MAX);
         let start = |until: u64| until.max(now.saturating_sub(SLACK_NS));
         let end = |until: u64| start(until).saturating_add(takes).min(most);
@@ -50,13 +50,13 @@ impl RateLimiter {
         (if wait < WAIT_NS_LEAST { 0 } else { wait }, grown)
     }
 
-    /// Bytes that so much of the line was taken for did not come.
+    /// Bytes that had extended the queue by this time were not written.
     pub(crate) fn give_back(&self, line_ns: u64) {
         if line_ns == 0 {
             return;
         }
         let less = |until: u64| Some(until.saturating_sub(line_ns));
-        // Never refused.
+        // The update never fails.
         let _ = self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
@@ -79,12 +79,12 @@ mod tests {
         assert_eq!(take(128, at + 2 * ms), 0, "too short to wait for");
         assert_eq!(take(128, at + 2 * ms), 250_000, "together they are not");
         assert_eq!(take(0, at), 0, "nothing waits for nothing");
-        // The line is no longer than the longest wait, whoever stands in it.
+        // The queue is never longer than the longest wait, whoever waits in it.
         (0..9).for_each(|_| assert_eq!(take(1 << 30, at), WAIT_NS_MAX));
         assert_eq!(take(1024, at + WAIT_NS_MAX), ms);
     }
 
-    /// What was taken and not used is there for the next one, and no more than that.
+    /// Time that was taken and not used is available to the next insert, and no more than that.
     #[test]
     fn the_line_is_shorter_by_what_is_given_back() {
         let pace = RateLimiter::default();
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(pace.take(8192, || at), (10 * ms, 8 * ms));
         pace.give_back(8 * ms);
         assert_eq!(pace.take(1024, || at), (3 * ms, ms));
-        // The end of the line is not passed, so no more can be given back.
+        // The time does not go below the end of the queue, so no more can be returned.
         assert_eq!(pace.take(1 << 30, || at), (WAIT_NS_MAX, WAIT_NS_MAX - 3 * ms));
     }
 }

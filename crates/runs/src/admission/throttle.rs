@@ -1,73 +1,75 @@
-//! The laws between ingest, memtables and compactions (G1), as pure functions: what a reservation
-//! of memtable bytes finds, when a generation is handed over, what merging pays in credit and what
-//! ingest spends of it. `credit` asks them and does what they say.
+//! The laws between ingest, memtables and compactions (G1), as pure functions: the result of a
+//! reservation of memtable bytes, when a generation is handed over, the credit that compactions pay
+//! and the credit that ingest spends. `admission` evaluates them and carries them out.
 
 use crate::compaction::picker::{RUNS_LIMIT, TIER_RUNS};
 use evenkeel_base::journal::Law;
 use evenkeel_sched::UNLIMITED;
 
-/// Memtable generations at most.
+/// Memtable generations, at most.
 pub const GENERATIONS_MAX: usize = 3;
-/// A KiB is four rows or more: 1 ms for each.
+/// The longest time of a KiB: it has four rows or more, at 1 ms each.
 const PACE_NS_MAX: u64 = 4_000_000;
 const RUNS_PACED: u64 = crate::compaction::picker::RUNS_PACED as u64;
 /// One run below credit.
 const RUNS_URGENT: u64 = crate::compaction::picker::RUNS_HIGH as u64;
 const DELAY_NS_MAX: u64 = 1_000_000;
-/// A KiB of a generation takes no longer to be flushed: 100 KB/s.
+/// The longest time to flush a KiB of a generation: 100 KB/s.
 const FLUSH_NS_MAX: u64 = 10_000_000;
-/// A flush in no haste takes this part of the time in which its generation was filled,
+/// A flush that is not urgent takes this part of the time in which its generation was filled,
 const FLUSH_PART: u64 = 4;
-/// and no longer than this.
+/// and at most this time.
 const FLUSH_NS_LONGEST: u64 = 10_000_000_000;
-/// It rests no longer behind one beat.
+/// Its longest rest after one beat.
 const FLUSH_REST_NS_MAX: u64 = 100_000_000;
-/// A slow guess of the flush rate, for delays: 100 MB/s.
+/// A low guess of the flush rate, for delays: 100 MB/s.
 const NS_PER_BYTE: u64 = 10;
-/// With less room than this part of a generation, ingest gets no slower; credit ends it.
+/// With less room than this part of a generation, ingest is not slowed further; credit stops it.
 const ROOM_PART: u64 = 4;
-/// Of the last generation, so much is free at once, and a part; and a part at the end of a flush.
+/// Of the last generation, these bytes and a part are free at once, and a part at the end of a
+/// flush.
 const FREE_BYTES: u64 = 1 << 20;
 const PART_AT_ONCE: u64 = 8;
 const PART_AT_END: u64 = 4;
 
-/// What a reservation, or the checkpointer, finds of the generations in memory.
+/// What a reservation, or the checkpointer, sees of the generations in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generations {
-    /// Bytes asked for; 0: the checkpointer asks.
+    /// Requested bytes; 0: the checkpointer asks.
     pub wanted: u64,
-    /// Bytes of the active one.
+    /// Bytes of the active generation.
     pub active: u64,
-    /// Bytes reserved in it by others.
+    /// Bytes reserved in it by other operations.
     pub reserved: u64,
-    /// How many there are.
+    /// The number of generations.
     pub count: u64,
-    /// Bytes at which one is full.
+    /// Bytes at which a generation is full.
     pub limit: u64,
-    /// The log position that the active one holds, and the one that the checkpoint must reach.
+    /// The log position that the active generation holds, and the one that the checkpoint must
+    /// reach.
     pub low_lsn: u64,
     /// See `low_lsn`.
     pub needed_lsn: u64,
-    /// How much of the oldest is flushed, in thousandths.
+    /// The part of the oldest generation that is flushed, in thousandths.
     pub flushed_permille: u64,
-    /// The pace of a flush, nanoseconds for a KiB; 0: not known yet.
+    /// The rate of a flush, nanoseconds for a KiB; 0: unknown.
     pub flush_ns_per_kib: u64,
 }
 
-/// What comes of it.
+/// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// There is room.
     Taken,
-    /// The active generation is handed over, for it is full; then there is room.
+    /// The active generation is handed over because it is full; then there is room.
     HandOver,
-    /// As many wait for their flush as may: wait until more of the oldest is flushed.
+    /// The limit of sealed generations is reached: wait until more of the oldest is flushed.
     Full,
-    /// There is room, after a delay of so many nanoseconds.
+    /// There is room, after a delay of this many nanoseconds.
     Tight(u64),
-    /// There is room, at the pace of a flush: after the time of its bytes, in one line with others.
+    /// There is room, at the rate of a flush: after the time of its bytes, in the shared queue.
     RateLimiter,
-    /// The active generation is handed over, for it holds the log.
+    /// The active generation is handed over because it holds the log.
     HandOverForLog,
 }
 
@@ -92,10 +94,10 @@ pub fn room(g: &Generations) -> Room {
     Room::Tight(tight_ns(g.wanted, used, g.limit))
 }
 
-/// Bytes that the active generation may hold while as many are sealed as may be: some at once,
-/// more as the entries of the oldest one are written, and the last when all of them are, for what a
-/// flush does then takes its time. So who comes has the pace of the flush, and nobody waits for the
-/// whole of it.
+/// Bytes that the active generation may hold while the limit of sealed generations is reached: some
+/// at once, more as the entries of the oldest one are written, and the rest when all of them are
+/// written, because the end of a flush takes time. So inserts proceed at the rate of the flush, and
+/// none waits for a whole flush.
 pub fn allowed_bytes(limit: u64, flushed_permille: u64) -> u64 {
     if flushed_permille >= 1000 {
         return limit;
@@ -105,51 +107,52 @@ pub fn allowed_bytes(limit: u64, flushed_permille: u64) -> u64 {
     free + (u128::from(most - free) * u128::from(flushed_permille) / 1000) as u64
 }
 
-/// Nanoseconds by which an operation of `wanted` bytes is delayed that makes the active generation
-/// hold `used` of `limit` bytes while as many are sealed as may be.
+/// The delay in nanoseconds of an operation of `wanted` bytes that makes the active generation hold
+/// `used` of `limit` bytes while the limit of sealed generations is reached.
 pub fn tight_ns(wanted: u64, used: u64, limit: u64) -> u64 {
     let whole = wanted.saturating_mul(NS_PER_BYTE);
     let ns = whole.saturating_mul(used.saturating_mul(2)) / limit.max(1);
     ns.clamp(1, DELAY_NS_MAX)
 }
 
-/// What a beat of a compaction pays.
+/// The payment of a beat of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paid {
     /// Credit for ingest.
     pub credit: u64,
-    /// What the compaction has still to pay.
+    /// What the compaction still has to pay.
     pub unpaid: u64,
 }
 
-/// The law of credit: `done` of the bytes that a compaction had `left` pay their part of what is
-/// unpaid, divided among the indexes in debt; with what there is `before` it never exceeds `room`.
+/// The law of credit: `done` of the bytes that a compaction had `left` pay their part of the unpaid
+/// amount, divided among the indexes in debt. Together with the credit `before` it never exceeds
+/// `room`.
 pub fn credit(unpaid: u64, done: u64, left: u64, debtors: u64, room: u64, before: u64) -> Paid {
     let (pays, debtors) = (credit_bytes(unpaid, done, left), debtors.max(1));
     let credit = (pays / debtors).min(room.saturating_sub(before));
     Paid { credit, unpaid: unpaid.saturating_sub(pays.min(credit.saturating_mul(debtors))) }
 }
 
-/// What compactions have to do, and what may come in until then.
+/// The work that compactions owe, and the ingest that has room until it is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
     /// Bytes that compactions have to move.
     pub bytes: u64,
-    /// Memtable bytes that find a place meanwhile.
+    /// Memtable bytes that have room meanwhile.
     pub room: u64,
 }
 
-/// Bytes that compactions have to move to rid an index of some runs, where the compaction that ends
-/// first has so many left. None of a long one: until it ends, smaller ones go on beside it, of runs
-/// that are yet to come (`policy`).
+/// Bytes that compactions have to move to remove a run of an index, where the compaction that ends
+/// first has `left` bytes. A long compaction counts as none: until it ends, smaller ones of later
+/// runs continue beside it (`compaction_picker`).
 pub fn owed_bytes(left: u64, newest_run_bytes: u64) -> u64 {
     let most = newest_run_bytes.saturating_mul(2 * TIER_RUNS as u64);
     if left <= most { left } else { 0 }
 }
 
-/// What is tightest of what compactions owe: indexes that are being merged have so many runs, and
-/// owe so many bytes (`owed_bytes`). Those with so many runs or more must each be rid of some
-/// before what comes has filled the last place of them (`generation_bytes` each, of which `sealed`
+/// The tightest work that compactions owe. `indexes` are those being compacted, with their runs and
+/// the bytes that they owe (`owed_bytes`). Each index with at least the urgent number of runs must
+/// lose a run before ingest has filled its last place (`generation_bytes` each, of which `sealed`
 /// are filled and `active` bytes of one more).
 pub fn tightest(
     mut indexes: Vec<(u64, u64)>,
@@ -164,7 +167,7 @@ pub fn tightest(
         let room = room_bytes(runs as usize, sealed, active, generation_bytes);
         let room = if room > 0 { room.max(generation_bytes / ROOM_PART) } else { 0 };
         let ratio = |a: u64, b: u64| u128::from(a) * u128::from(b.max(1));
-        // Without room credit alone counts.
+        // Without room only credit counts.
         if room > 0 && ratio(bytes, tightest.room) >= ratio(tightest.bytes, room) {
             tightest = Owed { bytes, room };
         }
@@ -172,10 +175,11 @@ pub fn tightest(
     tightest
 }
 
-/// Nanoseconds that a KiB of memtable bytes takes; 0: as it comes. `runs`: the most of an index
-/// that is being merged; compactions move so many bytes per second, and will have to move so many
-/// for the KiB. With ten runs ingest gets a little less than what compactions can follow for ever;
-/// and never more than fits until they have done what they owe (`tightest`).
+/// Nanoseconds for a KiB of memtable bytes; 0: unlimited. `runs`: the most runs of an index that is
+/// being compacted. The other parameters are the bytes that compactions move per second, and the
+/// bytes that they will have to move for the KiB. With ten runs ingest gets a little less than
+/// compactions can sustain; and never more than fits until they have done the work that they owe
+/// (`tightest`).
 pub fn pace_ns(
     runs: u64,
     compaction_bytes_per_sec: u64,
@@ -200,41 +204,42 @@ pub fn pace_ns(
     for_ever.max(until_done).min(u128::from(PACE_NS_MAX)) as u64
 }
 
-/// Nanoseconds that a KiB of a generation takes to be flushed, of which so many were known, when
-/// one of so many bytes took so long: the average of the last few.
+/// Nanoseconds to flush a KiB of a generation: the average of the last few flushes, from the
+/// `known` value and a flush of `bytes` that took `took_ns`.
 pub fn flush_ns_per_kib(known: u64, bytes: u64, took_ns: u64) -> u64 {
     let new = u128::from(took_ns) * 1024 / u128::from(bytes.max(1));
     let new = u64::try_from(new).unwrap_or(u64::MAX).clamp(1, FLUSH_NS_MAX);
     if known == 0 { new } else { (known.min(FLUSH_NS_MAX) * 3 + new) / 4 }
 }
 
-/// The pace of ingest beside a flush, nanoseconds for a KiB; 0: not known. Flushes took `whole_ns`
-/// for one, of which `entries_ns` until all entries were written; this one has written `done` bytes
-/// in `took_ns`. Where it is slower than they were, so will be its end.
+/// The rate limit of ingest during a flush, nanoseconds for a KiB; 0: unknown. Flushes took
+/// `whole_ns` for one KiB, of which `entries_ns` until all entries were written; this one has
+/// written `done` bytes in `took_ns`. If it is slower than the others, its end is taken to be as
+/// much slower.
 pub fn flush_pace_ns(whole_ns: u64, entries_ns: u64, done: u64, took_ns: u64) -> u64 {
     if done == 0 {
         return whole_ns;
     }
     let now = u128::from(flush_ns_per_kib(0, done, took_ns));
     if entries_ns == 0 {
-        // The first: its end may take as long as a part of it.
+        // The first flush: its end may take as long as a part of it.
         return (now * 4 / 3) as u64;
     }
     let slower = u128::from(whole_ns) * now / u128::from(entries_ns);
     whole_ns.max(slower.min(u128::from(FLUSH_NS_MAX)) as u64)
 }
 
-/// How long a flush rests that has done so much since it began, `took_ns` ago, rests included,
-/// where the generation was filled in `fill_ns` (0: not known) and no other waits. It takes a
-/// quarter of that time, or 10 s, whichever is less: as fast as it can it takes a part of a
-/// processor from users for a second, for nobody.
+/// How long a flush rests that has done `done_permille` since it began `took_ns` ago (rests
+/// included), if the generation was filled in `fill_ns` (0: unknown) and no other waits. It takes a
+/// quarter of that time, or 10 s, whichever is less: at full speed it would take a part of a
+/// processor from users for a second, for no benefit.
 pub fn flush_rest_ns(done_permille: u64, took_ns: u64, fill_ns: u64) -> u64 {
     let whole = (fill_ns / FLUSH_PART).min(FLUSH_NS_LONGEST);
     let due = whole / 1000 * done_permille.min(1000);
     due.saturating_sub(took_ns).min(FLUSH_REST_NS_MAX)
 }
 
-/// What is left of credit after so many bytes; none: they must wait for more.
+/// The credit left after `bytes`; none: ingest must wait for more.
 pub fn spend(credit: u64, bytes: u64) -> Option<u64> {
     credit.checked_sub(bytes)
 }
@@ -281,10 +286,10 @@ impl Room {
     }
 }
 
-/// Bytes per second that are enough for compactions where ingest gives them `need` to move in the
-/// long run; `UNLIMITED`: ingest needs them at once. `runs`: the most of an index that is being
-/// merged. What is more than the need is for compactions that take longer than others, and for
-/// needs that grow: by steps, so that compactions seldom take all of the device.
+/// Bytes per second that are enough for compactions if ingest gives them `need` to move in the long
+/// run; `UNLIMITED`: ingest needs them at once. `runs`: the most runs of an index that is being
+/// compacted. The surplus over the need covers compactions that take longer than others, and
+/// growing needs; it grows by steps, so that compactions seldom take the whole device.
 pub fn enough_for_compactions(runs: u64, need_bytes_per_sec: u64) -> u64 {
     let percent = match runs {
         RUNS_URGENT.. => return UNLIMITED,
@@ -298,7 +303,7 @@ pub fn enough_for_compactions(runs: u64, need_bytes_per_sec: u64) -> u64 {
     u64::try_from(enough).unwrap_or(UNLIMITED)
 }
 
-/// What a law of this file says to these inputs. None: they are not inputs of it.
+/// The result of a law of this file for these inputs. None: they are not inputs of the law.
 pub fn decide(law: Law, inputs: &[u64]) -> Option<Vec<u64>> {
     match (law, inputs) {
         (Law::Handover, numbers) => Some(room(&Generations::from_numbers(numbers)?).numbers()),
@@ -346,7 +351,7 @@ mod tests {
 
     const LIMIT: u64 = 1 << 20;
 
-    /// With all entries of the oldest written.
+    /// With all entries of the oldest generation written.
     fn at(wanted: u64, active: u64, count: u64) -> Room {
         let g = Generations { wanted, active, count, limit: LIMIT, ..Generations::default() };
         room(&Generations { flushed_permille: 1000, ..g })
@@ -354,7 +359,7 @@ mod tests {
 
     #[test]
     fn memtable_room_by_bytes_wanted_and_generations() {
-        // Wanted, active, generations.
+        // Wanted bytes, active bytes, generations.
         assert_eq!(at(100, 0, 1), Room::Taken);
         assert_eq!(at(100, LIMIT - 100, 2), Room::Taken);
         assert_eq!(at(101, LIMIT - 100, 1), Room::HandOver);
@@ -375,7 +380,7 @@ mod tests {
         assert_eq!((large(29, 3, 500), large(48, 3, 999)), (Room::Full, Room::Full));
         assert!(matches!(large(63, 3, 1000), Room::Tight(_)));
         assert_eq!((large(64, 3, 2000), large(64, 2, 0)), (Room::Full, Room::HandOver));
-        // Where flushes were measured their pace takes the place of the guess, and of nothing else.
+        // A measured flush rate replaces the guess, and nothing else.
         let known = |g: Generations| room(&Generations { flush_ns_per_kib: 9, limit: LIMIT, ..g });
         let of =
             |wanted, active, count| Generations { wanted, active, count, ..Default::default() };
@@ -385,13 +390,13 @@ mod tests {
         assert_eq!(room(&old), Room::HandOverForLog);
         assert_ne!(room(&Generations { count: 3, ..old }), Room::HandOverForLog);
         assert_ne!(room(&Generations { low_lsn: 6, ..old }), Room::HandOverForLog);
-        // Half of what is left pays half of what is unpaid, to each of those in debt.
+        // Half of the rest pays half of the unpaid amount, to each index in debt.
         assert_eq!(credit(900, 50, 100, 1, 5000, 0), Paid { credit: 450, unpaid: 450 });
         assert_eq!(credit(900, 100, 100, 2, 5000, 0), Paid { credit: 450, unpaid: 0 });
-        // What has no room is paid later.
+        // A payment without room is made later.
         assert_eq!(credit(900, 100, 100, 1, 500, 300), Paid { credit: 200, unpaid: 700 });
         assert_eq!(credit(900, 1, 0, 0, 300, 500), Paid { credit: 0, unpaid: 900 });
-        // As fast as it comes; what compactions can follow; 1 ms a row at most.
+        // Unlimited; the sustainable rate; 1 ms a row at most.
         let free = Owed::default();
         let pace = |runs| pace_ns(runs, 1_000_000, 2_000, free);
         assert_eq!([6, 7, 8, 9].map(pace), [0, 1_250_000, 1_538_461, 1_818_181]);
@@ -400,12 +405,12 @@ mod tests {
         assert_eq!(pace_ns(9, 0, 2_000, free), 0);
         assert_eq!(pace_ns(9, 1, u64::MAX, free), PACE_NS_MAX);
         assert_eq!((spend(10, 10), spend(10, 11)), (Some(0), None));
-        // 1 MiB in 1 s; then in 5; what cannot be.
+        // 1 MiB in 1 s; then in 5; then an impossible value.
         assert_eq!(flush_ns_per_kib(0, 1 << 20, 1_024_000_000), 1_000_000);
         assert_eq!(flush_ns_per_kib(1_000_000, 1 << 20, 5 * 1_024_000_000), 2_000_000);
         assert_eq!((flush_ns_per_kib(0, 0, 0), flush_ns_per_kib(0, 0, 9)), (1, 9_216));
         assert_eq!(flush_ns_per_kib(u64::MAX, 1, u64::MAX), FLUSH_NS_MAX);
-        // Filled in 8 s: half of it in 1 s, where it looks again after 100 ms.
+        // Filled in 8 s: half of it done in 1 s, where it looks again after 100 ms.
         let rest = |permille, took_ms: u64, fill_s: u64| {
             flush_rest_ns(permille, took_ms * 1_000_000, fill_s * 1_000_000_000) / 1_000_000
         };
@@ -422,7 +427,7 @@ mod tests {
 
     #[test]
     fn what_compactions_owe_together() {
-        // Of compactions whose places are used up together; a long one owes nothing.
+        // Compactions whose places are used up together; a long one owes nothing.
         let owed = |indexes: &[(u64, u64)], sealed, active| {
             let Owed { bytes, room } = tightest(indexes.to_vec(), sealed, active, 1000);
             (bytes, room)
@@ -464,8 +469,8 @@ mod tests {
             let is_full =
                 active > 0 && active + reserved + wanted > allowed_bytes(LIMIT, flushed_permille);
             match room(&g) {
-                // Below the target nothing, up to the limit at most 1 ms, growing with what is used
-                // and with what is asked for.
+                // Below the target no delay; up to the limit at most 1 ms, growing with the used
+                // and the requested bytes.
                 Room::Taken => assert!(count < 3),
                 Room::RateLimiter => assert!(count == 3 && flush_ns_per_kib > 0 && !is_full),
                 Room::Tight(ns) => {
@@ -480,7 +485,8 @@ mod tests {
                 }
                 Room::Full => {
                     assert!(count == 3 && is_full);
-                    // More of the flush never takes room away, and all of it gives a generation's.
+                    // More progress of the flush never takes room away, and a complete flush gives
+                    // a generation's.
                     let whole = room(&Generations { flushed_permille: 1000, ..g });
                     assert!(whole != Room::Full || active + reserved + wanted > LIMIT);
                     let allowed = [0, 1, 500, 999, 1000].map(|part| allowed_bytes(active, part));
@@ -489,8 +495,8 @@ mod tests {
                 Room::HandOver => assert!(count < 3 && active + reserved + wanted > LIMIT),
                 Room::HandOverForLog => assert!(count < 3 && low_lsn < needed_lsn),
             }
-            // No more than is unpaid, never beyond the room, and nothing is lost but what does not
-            // divide among those in debt.
+            // No more than is unpaid, never beyond the room, and nothing is lost except what does
+            // not divide evenly among the indexes in debt.
             let (unpaid, left, debtors) = (draw(1 << 30), 1 + draw(1 << 30), 1 + draw(5));
             let (done, room, before) = (draw(left + 1), draw(1 << 30), draw(1 << 30));
             let paid = credit(unpaid, done, left, debtors, room, before);
@@ -514,14 +520,14 @@ mod tests {
             assert!((1..=FLUSH_NS_MAX).contains(&learnt));
             assert!(flush_ns_per_kib(known, bytes, took + more) >= learnt);
             assert!(flush_ns_per_kib(known, bytes + more, took) <= learnt);
-            // No faster than flushes were, and no faster for taking longer or writing less.
+            // Never faster than flushes were, and never faster for taking longer or writing less.
             let (whole, entries) = (number(24).min(FLUSH_NS_MAX), 1 + number(24));
             let pace = flush_pace_ns(whole, entries, bytes, took);
             assert!(pace >= whole.min(FLUSH_NS_MAX) && pace <= FLUSH_NS_MAX * 4 / 3);
             assert!(flush_pace_ns(whole, entries, bytes, took + more) >= pace);
             assert!(bytes == 0 || flush_pace_ns(whole, entries, bytes + more, took) <= pace);
-            // At the end of its part of the time no rest is left, whatever is done; before, what is
-            // done is never ahead of the time by more than a rest.
+            // At the end of its part of the time there is no rest, whatever is done; before, the
+            // work is never ahead of the time by more than a rest.
             let (permille, fill) = (number(11), number(40));
             let rest = flush_rest_ns(permille, took, fill);
             let part = (fill / FLUSH_PART).min(FLUSH_NS_LONGEST);
@@ -544,11 +550,11 @@ mod tests {
                 (0..count).map(|_| (6 + draw(7), draw(9000))).collect();
             let owed = |of: &[(u64, u64)]| tightest(of.to_vec(), sealed, active, GENERATION);
             let before = owed(&indexes);
-            // Nothing without an index that needs its merge at once, and never without room.
+            // Nothing without an index that needs its compaction at once, and never without room.
             let urgent = indexes.iter().filter(|(runs, _)| *runs >= RUNS_URGENT);
             let all: u64 = urgent.map(|(_, left)| left).sum();
             assert!(before.bytes <= all && (before.bytes == 0 || before.room > 0));
-            // The ratio is what the pace follows: one more to merge never lowers it.
+            // The rate limit follows the ratio: one more index to compact never lowers it.
             indexes.push((6 + draw(7), draw(9000)));
             let after = owed(&indexes);
             let (a, b) = (before.bytes * after.room.max(1), after.bytes * before.room.max(1));
@@ -573,20 +579,20 @@ mod tests {
             let pace = |runs| pace_ns(runs, per_sec, per_kib, owed);
             for runs in 0..2 * RUNS_PACED {
                 let ns = pace(runs);
-                // A KiB that takes compactions a microsecond or more is never let in for nothing.
+                // A KiB that costs compactions a microsecond or more always takes time.
                 assert!(ns > 0 || runs < RUNS_PACED || per_kib * 1_000_000 < per_sec);
                 assert!(ns <= PACE_NS_MAX);
-                // One run more makes it slower, by not more than twice; so do bytes to merge, and
-                // compactions that move fewer.
+                // One more run makes it slower, but at most twice; so do more bytes to compact, and
+                // slower compactions.
                 assert!(pace(runs + 1) >= ns);
                 assert!(runs < RUNS_PACED || pace(runs + 1) <= 2 * ns + 2);
-                // What is owed is done before what comes at this pace finds no room.
+                // The owed work is done before ingest at this rate finds no room.
                 let until_done = u128::from(owed.bytes) * 1_000_000_000 / u128::from(per_sec);
                 let until_full = u128::from(owed.room) * u128::from(ns + 1) / 1024;
                 assert!(runs < RUNS_PACED || until_full >= until_done || ns == PACE_NS_MAX);
                 assert!(pace_ns(runs, per_sec, per_kib + more, owed) >= ns);
                 assert!(pace_ns(runs, per_sec + more, per_kib, owed) <= ns);
-                // Compactions have enough to follow, more with each run, and all where ingest
+                // Compactions have enough to follow, more with each run, and everything if ingest
                 // waits.
                 let enough = enough_for_compactions(runs, per_sec);
                 assert!(

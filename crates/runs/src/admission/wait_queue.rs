@@ -1,9 +1,9 @@
-//! Lines in which operations wait for memtable space and for merge credit: first come, first
-//! served (G1). Only the first of a line tries, so space that came is news for nobody else, and
-//! who asks for little does not overtake who asks for much.
+//! Queues in which operations wait for memtable space and for compaction credit: first come, first
+//! served (G1). Only the first of a queue tries, so new space concerns no other, and a small
+//! request does not overtake a large one.
 //!
-//! Invariant: the first of a line is told of all that came after it looked. Who becomes the first
-//! is told by who leaves.
+//! Invariant: the first of a queue is notified of everything that became available after it looked.
+//! An operation that leaves notifies the new first one.
 
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::Event;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One line, of those who wait, each with his event.
+/// One queue of waiting operations, each with its event.
 #[derive(Default)]
 pub(crate) struct WaitQueue {
     waiting: Mutex<VecDeque<Arc<Event>>>,
@@ -19,12 +19,12 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// How many wait.
+    /// The number of waiting operations.
     pub(crate) fn length(&self) -> usize {
         self.length.load(Ordering::SeqCst)
     }
 
-    /// A place behind all others, until it is dropped.
+    /// A place at the end of the queue, until it is dropped.
     pub(crate) fn enter(&self) -> QueuePlace<'_> {
         let event = Arc::<Event>::default();
         let mut waiting = self.waiting.lock();
@@ -33,7 +33,7 @@ impl WaitQueue {
         QueuePlace { line: self, event }
     }
 
-    /// Something came for this line.
+    /// Something became available for this queue.
     pub(crate) fn wake_first(&self) {
         if self.length() == 0 {
             return;
@@ -45,10 +45,10 @@ impl WaitQueue {
     }
 }
 
-/// A place in a line.
+/// A place in a queue.
 pub(crate) struct QueuePlace<'l> {
     line: &'l WaitQueue,
-    /// Something came, or it is the first now.
+    /// Notified when something became available, or this place is now the first.
     pub event: Arc<Event>,
 }
 
@@ -69,18 +69,18 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
-/// Who waits for space, and what tells them.
+/// The queues for space, and their notifications.
 #[derive(Default)]
 pub(crate) struct SpaceQueues {
-    /// Space or credit came, or memory that index builds wait for.
+    /// Space or credit became available, or memory that index builds wait for.
     pub event: Arc<Event>,
-    /// For bytes of the active generation.
+    /// The queue for bytes of the active generation.
     pub room: WaitQueue,
     pub credit: WaitQueue,
 }
 
 impl SpaceQueues {
-    /// Something came.
+    /// Something became available.
     pub(crate) fn notify(&self) {
         self.event.notify();
         self.room.wake_first();

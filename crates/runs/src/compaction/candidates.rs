@@ -1,22 +1,23 @@
-//! Which indexes the policy of compactions has to be asked about: those that have changed since it
-//! was asked last, not all there are.
+//! The indexes for which the compaction picker has to run: those that have changed since its last
+//! run, not all indexes.
 //!
-//! What it says of an index depends on the shape of its runs, on which of them are being merged, on
-//! whether readers want it, and on how much may be merged now (the mode). So it is asked again
-//! about an index when its runs have changed or a compaction of it has ended (`note`), when it is
-//! read for the first time since its last merge (`Runs::cursor`), and about all of `several` when
-//! the mode has changed. A compaction to rest that was wanted and not begun is looked at again when
-//! none is under way; what snapshots have held back, when the oldest of them is another one.
+//! The picker's answer for an index depends on the sizes of its runs, on which of them are being
+//! compacted, on whether it is read, and on how much may be compacted now (the mode). So the picker
+//! runs again for an index when its runs have changed or a compaction of it has ended (`note`),
+//! when it is read for the first time since its last compaction (`Runs::cursor`), and for all of
+//! `several` when the mode has changed. A compaction at rest that was wanted and not begun is
+//! examined again when none is under way; one that snapshots have held back, when the oldest
+//! snapshot has changed.
 
 use evenkeel_base::{IndexId, Lsn};
 use std::collections::BTreeSet;
 
-/// What to ask about; `M`: the mode.
+/// The indexes to examine; `M`: the mode.
 pub(crate) struct CompactionCandidates<M> {
-    /// Those that compactions may be for at all: with two runs or more, or with much garbage in a
-    /// single one; but no damaged ones.
+    /// Indexes that can be compacted at all: with two runs or more, or with much garbage in a
+    /// single one; no damaged ones.
     pub several: BTreeSet<IndexId>,
-    /// Those among them that are not at rest.
+    /// Those of `several` that are not at rest.
     pub unrest: BTreeSet<IndexId>,
     changed: BTreeSet<IndexId>,
     wanted: BTreeSet<IndexId>,
@@ -40,7 +41,7 @@ impl<M> Default for CompactionCandidates<M> {
 }
 
 impl<M: Copy + PartialEq> CompactionCandidates<M> {
-    /// The runs of an index have changed, or which of them are being merged.
+    /// The runs of an index have changed, or the set of those being compacted.
     pub(crate) fn note(&mut self, index: IndexId, is_several: bool, is_unrest: bool) {
         let put = |set: &mut BTreeSet<IndexId>, is: bool| match is {
             true => drop(set.insert(index)),
@@ -53,26 +54,26 @@ impl<M: Copy + PartialEq> CompactionCandidates<M> {
         self.held.remove(&index);
     }
 
-    /// The policy may say something else about an index, if it is one of `several`.
+    /// The picker may answer differently for an index, if it is one of `several`.
     pub(crate) fn ask(&mut self, index: IndexId) {
         if self.several.contains(&index) {
             self.changed.insert(index);
         }
     }
 
-    /// The same of many.
+    /// As `ask`, for many.
     pub(crate) fn ask_all(&mut self, indexes: Vec<IndexId>) {
         let is_several = |index: &IndexId| self.several.contains(index);
         let mut asked: BTreeSet<IndexId> = indexes.into_iter().filter(is_several).collect();
         self.changed.append(&mut asked);
     }
 
-    /// It wants a compaction that was not begun.
+    /// The picker wants a compaction that was not begun.
     pub(crate) fn want(&mut self, index: IndexId) {
         self.wanted.insert(index);
     }
 
-    /// It would, but for a snapshot.
+    /// The picker would want a compaction, but a snapshot holds it back.
     pub(crate) fn hold(&mut self, index: IndexId) {
         self.changed.remove(&index);
         if self.several.contains(&index) {
@@ -80,17 +81,17 @@ impl<M: Copy + PartialEq> CompactionCandidates<M> {
         }
     }
 
-    /// Those held back by snapshots or undecided transactions.
+    /// True for an index held back by snapshots or undecided transactions.
     pub(crate) fn is_held(&self, index: IndexId) -> bool {
         self.held.contains(&index)
     }
 
-    /// Some are.
+    /// True if some are held back.
     pub(crate) fn has_held(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// About which to ask now; `rests`: a compaction to rest is under way.
+    /// The indexes to examine now; `rests`: a compaction at rest is under way.
     pub(crate) fn take(&mut self, mode: M, horizon: Lsn, rests: bool) -> Vec<IndexId> {
         if self.mode.replace(mode) != Some(mode) {
             self.changed.clear();

@@ -1,5 +1,5 @@
-//! Putting a piece of a compaction in the place of what it was made of: the manifest record first,
-//! then the view.
+//! Replaces the inputs of a compaction by a piece of its output: first the manifest record, then
+//! the view.
 
 use super::job::{CompactionJob, JobPart};
 use crate::Runs;
@@ -11,8 +11,8 @@ use evenkeel_io::IO_ALIGN;
 use std::sync::Arc;
 
 impl Runs {
-    /// Installs what the job has made of the keys below `to`; `None`: of all, no piece follows.
-    /// False (and nothing done) if the index was dropped meanwhile.
+    /// Installs the job's output for the keys below `to`; `None`: for all keys, and no piece
+    /// follows. False (and nothing done) if the index was dropped meanwhile.
     pub(super) fn install_piece(&self, job: &mut CompactionJob, to: Option<&[u8]>) -> Result<bool> {
         let mut files = Vec::new();
         let (mut new, mut relinked) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ impl Runs {
             let place = job.inputs.iter().position(|r| r.number == before.number);
             let Some(place) = place else { continue };
             let freed = before.bytes - left.as_ref().map_or(0, |left| left.bytes);
-            // The block in which it is cut goes with its file only.
+            // The block at the cut is freed only with its file.
             job.freed += freed.saturating_sub(if left.is_some() { IO_ALIGN as u64 } else { 0 });
             match left {
                 Some(left) => job.inputs[place] = left,
@@ -104,7 +104,7 @@ impl Runs {
         Edit::new(job.index, inputs, output, relinked)
     }
 
-    /// False (and nothing done) if none of the indexes is there any more.
+    /// False (and nothing done) if none of the indexes exists any more.
     pub(super) fn install_edits(&self, edits: Vec<Edit>, files: Vec<Arc<RunFile>>) -> Result<bool> {
         let _edit = self.manifest.lock(&self.rt, Cause::Idle);
         let (edits, dropped): (Vec<Edit>, Vec<Edit>) = {
@@ -118,7 +118,7 @@ impl Runs {
             let segments = edits.iter().flat_map(|edit| edit.segments_in(file.number));
             segments.map(|s| s.home()).collect()
         };
-        // None of the indexes of a file may be there any more.
+        // None of the indexes of a file may exist any more.
         let (files, orphans): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| !of_edits(&edits, file).is_empty());
         let mut ops: Vec<ManifestOp> =
@@ -136,7 +136,7 @@ impl Runs {
             state.doomed.extend(orphans);
             edits.iter().for_each(|edit| state.apply(edit));
             let indexes: Vec<IndexId> = edits.iter().map(|edit| edit.index).collect();
-            // An output that nobody else holds may be left in its file.
+            // An output that nothing else holds may be left in its file.
             drop(edits);
             indexes.into_iter().for_each(|index| state.note_runs(index));
             self.changed(&state);

@@ -1,5 +1,5 @@
-//! A compaction under way, walked in order of the keys. It ends its pieces where the file that it
-//! writes is full; a segment of an input that overlaps no other is taken over as it is.
+//! A compaction under way, in the order of the keys. A piece ends where the file being written is
+//! full; a segment of an input that overlaps no other segment is moved unchanged.
 
 use super::trivial_move::{Keys, apart};
 use crate::Runs;
@@ -18,12 +18,13 @@ use std::sync::Arc;
 const BEAT_BYTES: u64 = 1 << 20;
 const BEAT_ENTRIES: u64 = 16 << 10;
 pub(crate) const READ_AHEAD: usize = 256 << 10;
-/// Segments of a piece at most: its record stays far below the longest there may be.
+/// Segments of a piece, at most: its record stays far below the longest possible one.
 const PARTS_MAX: usize = 1024;
-/// A segment below this part of a full one is written again: else they would only become more.
+/// A smaller segment (this part of a full one) is rewritten; otherwise small segments would only
+/// accumulate.
 const TRIVIAL_MOVE_PART: u64 = 32;
 
-/// What a compaction is to do.
+/// The description of a compaction to begin.
 pub(super) struct Order {
     pub index: IndexId,
     pub inputs: Vec<Arc<Run>>,
@@ -33,7 +34,7 @@ pub(super) struct Order {
     pub required: bool,
     /// See [`CompactionTurn`].
     pub gain: u64,
-    /// It is to free space (G4).
+    /// It has to free space (G4).
     pub frees: bool,
     /// Its index is small (D2).
     pub small: bool,
@@ -42,7 +43,7 @@ pub(super) struct Order {
 /// A segment of the output.
 pub(super) enum JobPart {
     Written(Written),
-    /// As it is in an input.
+    /// A segment of an input, unchanged.
     MovedSegments(Arc<RunSegment>),
 }
 
@@ -55,7 +56,7 @@ impl JobPart {
     }
 }
 
-/// How far a beat came.
+/// The progress of a beat.
 pub(super) enum JobStep {
     More,
     /// All keys below this one are in the parts.
@@ -66,41 +67,41 @@ pub(super) enum JobStep {
 /// A compaction under way.
 pub(crate) struct CompactionJob {
     pub(super) index: IndexId,
-    /// What is left of them: they lose their low end with each piece.
+    /// The rest of the inputs: they lose their low end with each piece.
     pub(super) inputs: Vec<Arc<Run>>,
-    /// How many they were.
+    /// The number of inputs.
     pub(super) count: usize,
-    /// The runs that are marked as being merged: inputs and output.
+    /// The runs that are marked as being compacted: inputs and output.
     pub(super) numbers: Vec<u64>,
     /// Bytes to read.
     pub(super) bytes: u64,
     pub(crate) left: u64,
-    /// Bytes of ingest that what is left pays for (G1).
+    /// Bytes of ingest for which the rest still pays (G1).
     pub(crate) unpaid: u64,
     /// See [`CompactionTurn`].
     gain: u64,
     /// It was begun to free space.
     pub(super) frees: bool,
-    /// Bytes written in pieces that are installed, and bytes that the inputs lost to them.
+    /// Bytes written in installed pieces, and bytes that the inputs lost to these.
     pub(super) written: u64,
     pub(super) freed: u64,
     pub(super) purpose: Purpose,
     pub(crate) start: SliceStart,
-    /// Of the present piece.
+    /// The parts of the present piece.
     pub(super) parts: Vec<JobPart>,
     entries: u64,
     chain: VersionFilter,
-    /// From its first beat on: what it reads ahead takes memory, and of those that were begun few
-    /// are worked at.
+    /// Created at its first beat: its read-ahead takes memory, and only few of the begun
+    /// compactions are worked on.
     merger: Option<Merger>,
     writer: Option<RunWriter>,
-    /// Segments to take over, in order; no source has them.
+    /// Segments to move unchanged, in order; no source has them.
     trivial_moves: VecDeque<Arc<RunSegment>>,
     piece_bytes: u64,
 }
 
 impl CompactionJob {
-    /// Ends it; the numbers of files that no record names.
+    /// Ends it; returns the numbers of files that no record names.
     pub(super) fn abandon(self) -> Vec<u64> {
         let numbers = self.files();
         if let Some(writer) = self.writer {
@@ -109,8 +110,8 @@ impl CompactionJob {
         numbers
     }
 
-    /// It has written more than it freed, by more than the files of two pieces: the garbage that it
-    /// was begun for is not there, or is still needed.
+    /// It has written more than it freed, by more than the files of two pieces: the garbage for
+    /// which it was begun does not exist, or is still needed.
     pub(super) fn is_barren(&self) -> bool {
         self.frees && self.written > self.freed + 2 * self.piece_bytes
     }
@@ -129,7 +130,7 @@ impl CompactionJob {
         self.chain.rules.bottom
     }
 
-    /// Some of it was read.
+    /// True if some of it was read.
     pub(super) fn is_read(&self) -> bool {
         self.merger.is_some()
     }
@@ -189,8 +190,8 @@ impl Runs {
         }
     }
 
-    /// Segments to take over as they are: not small ones, nor such that a compaction makes smaller
-    /// or decides.
+    /// Segments to move unchanged: no small ones, and none that a compaction would shrink or
+    /// resolve.
     pub(super) fn segments_apart(
         &self,
         inputs: &[Arc<Run>],
@@ -204,13 +205,13 @@ impl Runs {
                 && s.info.pending.is_empty()
                 && s.info.min_key >= run.low
                 && (s.info.deletes == 0 || !rules.bottom || rules.building)
-                // A run is merged alone for its garbage only.
+                // A single run is compacted for its garbage only.
                 && (s.info.superseded == 0 || inputs.len() > 1)
         };
         found.filter(|(run, s)| fits(run, s)).map(|(_, s)| s.clone()).collect()
     }
 
-    /// Over the inputs without what is taken over, from `low` on.
+    /// A merger of the inputs without the moved segments, from `low` on.
     pub(super) fn merger_of(
         &self,
         inputs: &[Arc<Run>],
@@ -235,7 +236,7 @@ impl Runs {
         Ok(merger)
     }
 
-    /// The inputs have changed: goes on at `low` with what is left of them.
+    /// The inputs have changed: continues at `low` with the rest of them.
     pub(super) fn go_on_at(&self, job: &mut CompactionJob, low: &[u8]) -> Result<()> {
         job.merger = Some(self.merger_from(job, Some(low))?);
         Ok(())
@@ -247,7 +248,7 @@ impl Runs {
         Ok(merger)
     }
 
-    /// Compactions for a beat.
+    /// Compacts for a beat.
     pub(super) fn compact_some(&self, job: &mut CompactionJob) -> Result<JobStep> {
         let mut merger = match job.merger.take() {
             Some(merger) => merger,
@@ -281,8 +282,8 @@ impl Runs {
         Ok(JobStep::More)
     }
 
-    /// All entries of a key were read: takes over what lies before the next one; says if a piece
-    /// ends here.
+    /// All entries of a key were read: moves segments that lie before the next key, and returns
+    /// whether a piece ends here.
     fn between_keys(&self, merger: &Merger, job: &mut CompactionJob) -> Result<Option<JobStep>> {
         let CompactionJob { chain, start, writer, purpose, trivial_moves, .. } = job;
         chain.end(self.commits(), &mut |key, pk_len, op, version, value| {
@@ -292,7 +293,7 @@ impl Runs {
         let before = |s: &&Arc<RunSegment>| next.is_none_or(|next| &s.info.max_key[..] < next);
         let passed = trivial_moves.iter().take_while(before).count();
         if passed > 0 {
-            // Segments of a run lie apart: the file must not reach over what is taken over.
+            // Segments of a run must not overlap: the file must not reach over a moved segment.
             job.end_file()?;
             job.parts.extend(job.trivial_moves.drain(..passed).map(JobPart::MovedSegments));
         }

@@ -1,6 +1,6 @@
-//! The compactions under way, and which thread has which: each has a beat in at most one thread at
-//! a time. One thread begins compactions and has a beat of any; others
-//! (`Runs::compaction_help_beat`) only have beats of those that ingest needs.
+//! The compactions under way and the threads that work on them: each has a beat in at most one
+//! thread at a time. One thread begins compactions and runs beats of any; others
+//! (`Runs::compaction_help_beat`) only run beats of those that ingest needs.
 
 use super::job::CompactionJob;
 use crate::admission::throttle::owed_bytes;
@@ -8,7 +8,7 @@ use crate::compaction::picker::{CompactionTurn, bytes_per_run, next_compaction};
 use evenkeel_base::IndexId;
 use std::collections::BTreeMap;
 
-/// Indexes for which ingest needs credit: how many runs they have, and bytes of the newest.
+/// Indexes for which ingest needs credit: the number of their runs, and bytes of the newest.
 pub(crate) type Owing = BTreeMap<IndexId, (usize, u64)>;
 
 fn turn_of(job: &CompactionJob, owing: &Owing) -> CompactionTurn {
@@ -22,7 +22,7 @@ fn turn_of(job: &CompactionJob, owing: &Owing) -> CompactionTurn {
 #[derive(Default)]
 pub(crate) struct CompactionJobs {
     waiting: Vec<CompactionJob>,
-    /// Those that have a beat now, as they were before it.
+    /// Those that have a beat now, in their state before it.
     at_work: Vec<AtWork>,
 }
 
@@ -35,14 +35,14 @@ struct AtWork {
     bytes: u64,
 }
 
-/// A compaction under way, for people to look at.
+/// The figures of a compaction under way, for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionFigures {
     /// Its index.
     pub index: IndexId,
     /// Runs that become one.
     pub runs: usize,
-    /// Bytes of them in all, and those that are left to merge; behind by a beat.
+    /// Bytes of them in all, and those left to compact; at most one beat out of date.
     pub bytes: u64,
     /// See `bytes`.
     pub left_bytes: u64,
@@ -58,13 +58,13 @@ impl AtWork {
 }
 
 impl CompactionJobs {
-    /// A compaction that was begun, or has had its beat.
+    /// Adds a compaction that was begun, or has had its beat.
     pub(super) fn put(&mut self, job: CompactionJob) {
         self.waiting.push(job);
     }
 
-    /// The one whose beat is next (see [`next_compaction`]), if it waits. `owing`: the indexes for
-    /// which ingest needs credit. `told` hears what it was chosen from, and which it is.
+    /// The compaction whose beat is next (see [`next_compaction`]), if it waits. `owing`: the
+    /// indexes for which ingest needs credit. `told` hears the candidates and the choice.
     pub(super) fn take(
         &mut self,
         only_required: bool,
@@ -78,7 +78,7 @@ impl CompactionJobs {
         Some(self.take_at(at))
     }
 
-    /// The same of those that ingest needs alone.
+    /// As `take`, only for those that ingest needs.
     pub(crate) fn take_required(
         &mut self,
         owing: &Owing,
@@ -99,13 +99,13 @@ impl CompactionJobs {
         job
     }
 
-    /// The beat of the compaction that writes this run is over. Whoever took it says so once,
-    /// before it can be taken again; one that does not wait again has ended.
+    /// The beat of the compaction that writes this run is over. The thread that took it calls this
+    /// once, before the job can be taken again; a job that does not wait again has ended.
     pub(super) fn rested(&mut self, run: u64) {
         self.at_work.retain(|job| job.run != run);
     }
 
-    /// One that ingest needs waits for its beat.
+    /// True if one that ingest needs waits for its beat.
     pub(super) fn is_one_needed_waiting(&self) -> bool {
         self.waiting.iter().any(|job| job.turn().required)
     }
@@ -120,12 +120,12 @@ impl CompactionJobs {
         least
     }
 
-    /// Several wait that ingest needs.
+    /// True if several that ingest needs are waiting.
     pub(super) fn are_several_needed(&self) -> bool {
         self.waiting.iter().filter(|job| job.turn().required).count() > 1
     }
 
-    /// Ingest needs one of them.
+    /// True if ingest needs one of them.
     pub(super) fn is_needed(&self) -> bool {
         self.all().any(|job| job.turn.required)
     }
@@ -139,7 +139,7 @@ impl CompactionJobs {
         self.all().map(|job| job.turn).collect()
     }
 
-    /// What is to be seen of them.
+    /// Their figures.
     pub(crate) fn figures(&self) -> Vec<CompactionFigures> {
         let of = |job: AtWork| CompactionFigures {
             index: job.index,
@@ -151,8 +151,8 @@ impl CompactionJobs {
         self.all().map(of).collect()
     }
 
-    /// For each index with compactions that ingest needs: the fewest bytes that one has left for
-    /// each run that goes.
+    /// For each index with compactions that ingest needs: the fewest bytes that one has left per
+    /// run that it removes.
     pub(super) fn freeing(&self) -> BTreeMap<IndexId, u64> {
         let mut least = BTreeMap::new();
         for job in self.all().filter(|job| job.turn.required) {
@@ -163,7 +163,7 @@ impl CompactionJobs {
         least
     }
 
-    /// What the first has left to read, and to pay.
+    /// The bytes that the first has left to read, and to pay.
     #[cfg(test)]
     pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.waiting.first().map(|job| (job.left, job.unpaid))

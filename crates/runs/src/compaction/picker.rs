@@ -1,76 +1,80 @@
-//! Which runs to merge: pure functions of the sizes of the runs, newest first.
+//! The runs to compact: pure functions of the sizes of the runs, newest first.
 //!
-//! Under ingest, size-tiered: four or more neighbours of like size become one (three where places
-//! are short); the oldest tier goes into the bottom run (the oldest of all) when it holds half of
-//! its bytes. At rest: until at most 3 runs are left and the tiers hold at most 1/8 of the bottom
-//! (D3). What is garbage by half is merged were it one run; on a full disk what frees a sixteenth
-//! (G4).
+//! Under ingest, size-tiered: four or more neighbours of similar size become one (three where
+//! places are short); the oldest tier is compacted into the bottom run (the oldest of all) when it
+//! holds half of its bytes. At rest: until at most 3 runs are left and the tiers hold at most 1/8
+//! of the bottom (D3). An index of which half is garbage is compacted even if it is one run; on a
+//! full disk also one of which a sixteenth can be freed (G4).
 //!
-//! A compaction into a large bottom takes as long as many generations take to come, and its inputs
-//! are runs until its end. So it has two of them, there are places left beside it, and in these,
-//! small compactions go on (`docs/rfcs/0012-compaction-picker-run-limits.md`):
-//! - tiers <= `TIERS_MAX` while nothing is merged into the bottom, so that many places are free
-//!   when such a compaction begins;
-//! - no compaction begins while another that is under way frees a place for fewer bytes: what is
-//!   locked early cannot be merged with what comes later.
+//! A compaction into a large bottom takes as long as many generations take to arrive, and its
+//! inputs remain runs until its end. So it has two inputs, places are left beside it, and in these
+//! places small compactions continue (`docs/rfcs/0012-compaction-picker-run-limits.md`):
+//! - tiers <= `TIERS_MAX` while no compaction goes into the bottom, so that many places are free
+//!   when one begins;
+//! - no compaction begins while another one under way frees a place for fewer bytes: runs that are
+//!   locked early cannot be compacted with later ones.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Neighbours of like size that are merged.
+/// Neighbours of similar size that are compacted.
 pub(crate) const TIER_RUNS: usize = 4;
-/// Where places are short: beside a compaction into the bottom, or from `TIERS_MANY` tiers on.
+/// The same where places are short: beside a compaction into the bottom, or from `TIERS_MANY` tiers
+/// on.
 pub(crate) const TIER_RUNS_SHORT: usize = 3;
 const TIERS_MANY: usize = 5;
-/// Tiers that are left while nothing is merged into the bottom.
+/// Tiers that may remain while no compaction goes into the bottom.
 const TIERS_MAX: usize = 6;
-/// A neighbour is of like size if it is at most this many times the largest before it.
+/// A neighbour is of similar size if it is at most this many times the largest before it.
 const LIKE: u64 = 2;
-/// A run below this part of a compaction's bytes is not locked for it, but merged with what comes.
+/// A run smaller than this part of a compaction's bytes is left out, and compacted with later runs.
 const SMALL_PART: u128 = 64;
-/// Runs beyond which anything cheap is merged.
+/// Beyond this number of runs any cheap compaction is made.
 pub(crate) const RUNS_HIGH: usize = 9;
-/// Runs from which on ingest has the pace of compactions while one of the index is under way.
+/// From this number of runs on ingest is limited to the rate of compactions while one of the index
+/// is under way.
 pub const RUNS_PACED: usize = 7;
-/// Runs from which on several threads merge. Below, one is enough, and users have the other cores.
+/// From this number of runs on several threads compact. Below, one is enough, and users have the
+/// other cores.
 pub const RUNS_HELP: usize = 8;
 /// Threads that help the one that begins compactions, at most.
 pub const COMPACTION_HELPERS_MAX: usize = 4;
-/// Runs from which on ingest needs credit: with two sealed generations waiting, the limit is 12.
+/// From this number of runs on ingest needs credit: with two sealed generations waiting, the limit
+/// is 12.
 pub const RUNS_TRIGGER: usize = 10;
-/// Runs that an index never has more of (D3).
+/// An index never has more runs than this (D3).
 pub const RUNS_LIMIT: usize = 12;
 
-/// Threads beside the one that begins compactions, half as many as cores: also on a single core one
+/// Threads beside the one that begins compactions, half as many as cores. Even on a single core one
 /// computes while the other waits for the disk.
 pub fn compaction_helpers(cores: usize) -> usize {
     (cores / 2).clamp(1, COMPACTION_HELPERS_MAX)
 }
-/// No merge is under way that frees a place.
+/// No compaction is under way that frees a place.
 pub const FREES_NOTHING: u64 = u64::MAX;
 const RUNS_AT_REST: usize = 3;
-/// On a full disk a compaction frees at least this part of what it reads: more than the heads and
-/// ends of the small files that it writes.
+/// On a full disk a compaction frees at least this part of what it reads: more than the overhead of
+/// the small files that it writes.
 const FREEING_PART: u128 = 16;
-/// At rest an index is merged, were it one run, when this part of it is garbage.
+/// At rest an index is compacted, even if it is one run, when this part of it is garbage.
 const DEAD_PART: u128 = 2;
 
 /// Ingest is slow if a generation takes this long to fill, or below `SLOW_BYTES_PER_SEC`.
 const SLOW_GENERATION_SEC: u64 = 16;
 const SLOW_BYTES_PER_SEC: u64 = 256 << 10;
 
-/// Which indexes may be merged further than ingest asks for.
+/// The indexes that may be compacted beyond the needs of ingest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
-    /// None: ingest needs what there is.
+    /// None: ingest needs the capacity.
     None,
-    /// Those that were read since they were last merged: ingest is slow.
+    /// Those that were read since their last compaction: ingest is slow.
     Read,
     /// All: there is no ingest.
     All,
 }
 
-/// What may be merged to rest while entries come in at this rate.
+/// Which compactions at rest are allowed while entries arrive at this rate.
 pub(crate) fn spare_beside(bytes_per_sec: u64, generation_bytes: u64) -> Spare {
     match bytes_per_sec {
         0 => Spare::All,
@@ -81,35 +85,35 @@ pub(crate) fn spare_beside(bytes_per_sec: u64, generation_bytes: u64) -> Spare {
     }
 }
 
-/// What may be merged of an index beyond the needs of ingest.
+/// How far an index may be compacted beyond the needs of ingest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     No,
     Yes,
-    /// The disk is full: what gives space back, and nothing else (G4).
+    /// The disk is full: only compactions that free space (G4).
     Freeing,
-    /// What is garbage for a large part.
+    /// Only indexes with much garbage.
     Dead,
 }
 
-/// What is known of a run.
+/// The facts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub bytes: u64,
-    /// Bytes that a compaction of it down to the bottom frees: its DELs and as much that they hide.
+    /// Bytes that a compaction of it down to the bottom frees: its DELs and as many hidden bytes.
     pub garbage: u64,
-    /// Being merged.
+    /// Being compacted.
     pub busy: bool,
-    /// The output of that compaction: it counts as no run.
+    /// The output of that compaction: it does not count as a run.
     pub growing: bool,
-    /// What is left of an input of a compaction that was cut; its output stands before.
+    /// The rest of an input of an interrupted compaction; its output precedes it.
     pub left: bool,
 }
 
-/// The next merge of an index: which of its runs (newest first), and whether ingest needs it (G2).
-/// Only neighbours that are not being merged are joined; a compaction that was cut is finished
-/// first. `freeing`: the fewest bytes that a compaction of this index that ingest needs has left
-/// for each run that goes.
+/// The next compaction of an index: its runs (newest first), and whether ingest needs it (G2). Only
+/// neighbours that are not being compacted are joined; an interrupted compaction is finished first.
+/// `freeing`: the fewest bytes that a compaction of this index that ingest needs has left per run
+/// that it removes.
 pub(crate) fn choose(runs: &[Facts], rest: Rest, freeing: u64) -> Option<(Range<usize>, bool)> {
     let sizes = |runs: &[Facts]| runs.iter().map(|r| r.bytes).collect::<Vec<u64>>();
     let total = runs.iter().filter(|r| !r.growing).count();
@@ -135,14 +139,14 @@ pub(crate) fn choose(runs: &[Facts], rest: Rest, freeing: u64) -> Option<(Range<
     found.map(|range| (range, false))
 }
 
-/// How often compactions move a byte that comes into an index of `ratio` times what a generation
-/// brings it: fitted to what this policy does (`docs/scale.md`).
+/// How often compactions move a byte that enters an index of `ratio` times the bytes that a
+/// generation brings it: fitted to the behaviour of this picker (`docs/scale.md`).
 pub fn passes(ratio: f64) -> f64 {
     let tiers = (ratio / 2.0).max(1.0).ln() / 4f64.ln();
     1.1 + 0.7 * tiers + 1.6 * (tiers - 2.6).max(0.0)
 }
 
-/// Bytes for each run that goes when so many become one.
+/// Bytes per removed run when `inputs` runs become one.
 pub fn bytes_per_run(bytes: u64, inputs: usize) -> u64 {
     bytes / (inputs as u64).saturating_sub(1).max(1)
 }
@@ -152,25 +156,25 @@ pub fn bytes_per_run(bytes: u64, inputs: usize) -> u64 {
 pub struct CompactionTurn {
     /// Ingest needs it.
     pub required: bool,
-    /// Runs of its index where ingest needs credit and the compaction is no long one, else 0.
+    /// The runs of its index if ingest needs credit and the compaction is not a long one, else 0.
     pub owing_runs: usize,
     /// Bytes to read.
     pub left: u64,
-    /// What it gains beside a run less: entries of its inputs that readers passed over; on a full
-    /// disk bytes that it frees.
+    /// Its gain besides removing runs: entries of its inputs that readers passed over; on a full
+    /// disk the bytes that it frees.
     pub gain: u64,
 }
 
 impl CompactionTurn {
-    /// Of two compactions to rest the one comes first that gains more for each byte (Smith's rule,
-    /// a run less counting as one entry less): where reads skip most (D4).
+    /// Of two compactions at rest the one with more gain per byte comes first (Smith's rule, a
+    /// removed run counting as one entry): where reads skip most (D4).
     pub(crate) fn order(&self, other: &CompactionTurn) -> Ordering {
         let worth =
             |a: &CompactionTurn, b: &CompactionTurn| (u128::from(a.gain) + 1) * u128::from(b.left);
         (worth(other, self), self.left).cmp(&(worth(self, other), other.left))
     }
 
-    /// Of two that ingest needs.
+    /// The order of two that ingest needs.
     fn is_sooner(&self, other: &CompactionTurn) -> bool {
         (other.owing_runs, self.left) < (self.owing_runs, other.left)
     }
@@ -180,10 +184,10 @@ impl CompactionTurn {
     }
 }
 
-/// Which merge has the next beat: the one with the least left, as runs go soonest then (Luo and
-/// Carey 2019); but where ingest needs credit, of the index that has most runs, for there the room
-/// of all ends. Of those to rest only the first takes part. `only_required`: others have
-/// no seat.
+/// The compaction that has the next beat: the one with the least left, because runs are then
+/// removed soonest (Luo and Carey 2019). But if ingest needs credit, one of the index with the most
+/// runs, because that index limits all. Of those at rest only the first takes part.
+/// `only_required`: others have no seat.
 pub fn next_compaction(
     jobs: impl Iterator<Item = CompactionTurn>,
     only_required: bool,
@@ -207,7 +211,7 @@ pub fn next_compaction(
     chosen.map(|(i, _)| i)
 }
 
-/// What `next_compaction` was given, as numbers.
+/// The inputs of `next_compaction` as numbers.
 pub(crate) fn turn_numbers(jobs: &[CompactionTurn], only_required: bool) -> Vec<u64> {
     let mut numbers = vec![u64::from(only_required)];
     for job in jobs {
@@ -217,8 +221,8 @@ pub(crate) fn turn_numbers(jobs: &[CompactionTurn], only_required: bool) -> Vec<
     numbers
 }
 
-/// What `next_compaction` says to such numbers: the number of the compaction; nothing if none has a
-/// beat. None: these are not its inputs.
+/// The answer of `next_compaction` to such numbers: the number of the compaction; empty if none has
+/// a beat. None: these are not its inputs.
 pub fn decide_compaction_turn(inputs: &[u64]) -> Option<Vec<u64>> {
     let (only_required, jobs) = inputs.split_first()?;
     let (jobs, []) = jobs.as_chunks::<3>() else { return None };
@@ -232,8 +236,8 @@ pub fn decide_compaction_turn(inputs: &[u64]) -> Option<Vec<u64>> {
     Some(chosen.into_iter().map(|at| at as u64).collect())
 }
 
-/// Which merge to rest is begun beside those under way: one that comes before all of them. So few
-/// runs are locked at a time, and where reads skip most is first.
+/// The compaction at rest to begin beside those under way: one that precedes all of them. So few
+/// runs are locked at a time, and the index where reads skip most is first.
 pub(crate) fn next_rest(
     wanted: impl Iterator<Item = CompactionTurn>,
     mut under_way: impl Iterator<Item = CompactionTurn>,
@@ -247,7 +251,7 @@ pub(crate) fn next_rest(
     best.filter(|(_, best)| under_way.all(|job| job.required || best.precedes(&job))).map(|b| b.0)
 }
 
-/// The output of a compaction that was cut and what is left of its inputs.
+/// The output of an interrupted compaction and the rest of its inputs.
 fn unfinished(runs: &[Facts]) -> Option<Range<usize>> {
     let first = runs.iter().position(|r| r.left)?;
     let count = runs[first..].iter().take_while(|r| r.left).count();
@@ -255,7 +259,7 @@ fn unfinished(runs: &[Facts]) -> Option<Range<usize>> {
     Some(start..first + count).filter(|range| range.len() > 1)
 }
 
-/// What `choose` was given, as numbers; the garbage of the runs behind them where it counts.
+/// The inputs of `choose` as numbers, followed by the garbage of the runs where it counts.
 pub(crate) fn numbers(runs: &[Facts], rest: Rest, freeing: u64) -> Vec<u64> {
     let flags = |r: &Facts| u64::from(r.busy) | u64::from(r.growing) << 1 | u64::from(r.left) << 2;
     let sizes = runs.iter().map(|r| r.bytes * 8 + flags(r));
@@ -264,8 +268,8 @@ pub(crate) fn numbers(runs: &[Facts], rest: Rest, freeing: u64) -> Vec<u64> {
     [rest as u64, freeing].into_iter().chain(sizes).chain(garbage).collect()
 }
 
-/// What `choose` says to such numbers: first run, end, whether ingest needs it; nothing if nothing
-/// is to be merged. None: these are not its inputs.
+/// The answer of `choose` to such numbers: first run, end, whether ingest needs it; empty if
+/// nothing is to be compacted. None: these are not its inputs.
 pub fn decide_compaction(inputs: &[u64]) -> Option<Vec<u64>> {
     let [rest, freeing, runs @ ..] = inputs else { return None };
     let (rest, (runs, garbage)) = match rest {
@@ -289,18 +293,19 @@ pub fn decide_compaction(inputs: &[u64]) -> Option<Vec<u64>> {
     }))
 }
 
-/// Where neighbours lie that are not being merged.
+/// The position of neighbours that are not being compacted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neighbours {
-    /// The last of them is the oldest run of the index.
+    /// The last of them is the bottom, the oldest run of the index.
     pub has_bottom: bool,
-    /// That one is being merged.
+    /// The bottom is being compacted.
     pub bottom_busy: bool,
     /// All runs of the index.
     pub total: usize,
 }
 
-/// The compaction to begin under ingest among neighbours `sizes` (newest first, none being merged).
+/// The compaction to begin under ingest among neighbours `sizes` (newest first, none being
+/// compacted).
 pub(crate) fn pick_ingest(sizes: &[u64], place: Neighbours, freeing: u64) -> Option<Range<usize>> {
     let tiers = if place.has_bottom { sizes.len().saturating_sub(1) } else { sizes.len() };
     if place.has_bottom && place.total >= TIER_RUNS {
@@ -324,7 +329,7 @@ pub(crate) fn pick_ingest(sizes: &[u64], place: Neighbours, freeing: u64) -> Opt
     (bytes_per_run(bytes, found.len()) < freeing).then_some(found)
 }
 
-/// The first window of at least so many runs, each at most `LIKE` times the largest before.
+/// The first window of at least `least` runs, each at most `LIKE` times the largest before.
 fn like_neighbours(sizes: &[u64], least: usize) -> Option<Range<usize>> {
     for start in 0..sizes.len() {
         let (mut end, mut largest) = (start + 1, sizes[start]);
@@ -339,7 +344,7 @@ fn like_neighbours(sizes: &[u64], least: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The window that costs least.
+/// The window with the least cost.
 fn cheapest(sizes: &[u64]) -> Option<Range<usize>> {
     let starts = 0..sizes.len();
     let windows = starts.flat_map(|start| (start + 2..=sizes.len()).map(move |end| start..end));
@@ -347,16 +352,16 @@ fn cheapest(sizes: &[u64]) -> Option<Range<usize>> {
     windows.min_by_key(|window| cost(&sizes[window.clone()]))
 }
 
-/// The youngest run is next to nothing of what it would be merged with: it would be locked as long
-/// as that takes, and with it the place in which what comes meanwhile can be merged for little.
+/// The newest run is tiny compared with the others: it would be locked as long as the compaction
+/// takes, together with the place in which later runs could be compacted cheaply.
 fn locks_a_small_run(window: &[u64]) -> bool {
     let bytes: u128 = window.iter().map(|size| u128::from(*size)).sum();
     window.len() > 2 && u128::from(window[0]) * SMALL_PART < bytes
 }
 
-/// What a compaction costs: its bytes for each run that goes, times how often it writes each byte
-/// that gets into a larger run by it. By the bytes alone the two youngest would be joined each
-/// time, and the older of them written again for each generation that comes.
+/// The cost of a compaction: its bytes per removed run, times how often it writes each byte that it
+/// moves into a larger run. By the bytes alone the two newest runs would be joined each time, and
+/// the older of them written again for each generation.
 fn cost(window: &[u64]) -> u128 {
     let bytes: u128 = window.iter().map(|size| u128::from(*size)).sum();
     let largest = window.iter().copied().max().map_or(0, u128::from);
@@ -364,7 +369,7 @@ fn cost(window: &[u64]) -> u128 {
     per_run.saturating_mul(bytes) / (bytes - largest).max(1)
 }
 
-/// The compaction to begin at rest; no run of the index is being merged.
+/// The compaction to begin at rest; no run of the index is being compacted.
 pub(crate) fn pick_rest(sizes: &[u64]) -> Option<Range<usize>> {
     let (bottom, tiers) = sizes.split_last()?;
     let above: u64 = tiers.iter().sum();
@@ -374,7 +379,7 @@ pub(crate) fn pick_rest(sizes: &[u64]) -> Option<Range<usize>> {
     if sizes.len() <= RUNS_AT_REST {
         return None;
     }
-    // The oldest tier stays as it is while it is much larger: small runs come one by one.
+    // The oldest tier stays as it is while it is much larger, because small runs come one by one.
     let younger = tiers.len() - 1;
     let small: u64 = tiers[..younger].iter().sum();
     let end = if small.saturating_mul(2) >= tiers[younger] { tiers.len() } else { younger };
@@ -388,19 +393,19 @@ fn is_dead(runs: &[Facts], part: u128) -> bool {
     garbage > 0 && garbage * part >= sum(|r| r.bytes)
 }
 
-/// There is garbage in a single run of so many bytes that is worth a look: on a full disk.
+/// True if a single run of this many bytes has enough garbage to be examined on a full disk.
 pub(crate) fn is_worth_freeing(bytes: u64, garbage: u64) -> bool {
     is_dead(&[Facts { bytes, garbage, ..Facts::default() }], FREEING_PART)
 }
 
-/// Not at rest, if none of the runs is being merged.
+/// True if the index is not at rest; none of the runs is being compacted.
 pub(crate) fn is_restless(runs: &[Facts]) -> bool {
     let sizes: Vec<u64> = runs.iter().map(|r| r.bytes).collect();
     pick_rest(&sizes).is_some() || is_dead(runs, DEAD_PART)
 }
 
-/// Of runs none of which is being merged, those down to the bottom with the most garbage for their
-/// size, if it is worth the pieces in which they are merged on a full disk (G4).
+/// Among runs that are not being compacted, those down to the bottom with the most garbage for
+/// their size, if it is worth the pieces in which they are compacted on a full disk (G4).
 fn pick_freeing(runs: &[Facts]) -> Option<Range<usize>> {
     let (mut bytes, mut all) = (0u128, 0u128);
     let mut best: Option<(u128, u128, usize)> = None;
@@ -417,8 +422,8 @@ fn pick_freeing(runs: &[Facts]) -> Option<Range<usize>> {
     best.map(|(_, _, start)| start..runs.len())
 }
 
-/// Bytes that a compaction of a run of so many down to the bottom frees, there or beneath: a DEL
-/// goes with an entry that it hides, a superseded one alone (if not by a DEL).
+/// Bytes that a compaction of a run of `bytes` down to the bottom frees, there or beneath: a DEL is
+/// removed with an entry that it hides, a superseded entry alone (if not by a DEL).
 pub(crate) fn garbage(bytes: u64, entries: u64, deletes: u64, superseded: u64) -> u64 {
     let dead = (2 * u128::from(deletes.min(entries))).max(u128::from(superseded.min(entries)));
     (u128::from(bytes) * dead / u128::from(entries.max(1))) as u64
@@ -429,7 +434,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// All runs of an index, or neighbours above its bottom, which is free.
+    /// All runs of an index, or neighbours above its bottom, which is not being compacted.
     fn ingest_of(sizes: &[u64], has_bottom: bool, total: usize) -> Option<Range<usize>> {
         pick_ingest(sizes, Neighbours { has_bottom, bottom_busy: false, total }, FREES_NOTHING)
     }
@@ -443,11 +448,11 @@ mod tests {
         assert_eq!(all(&[1, 4, 4, 4, 4, 100]), Some(1..5));
         assert_eq!(all(&[1, 1, 1, 1, 4]), Some(0..4));
         assert_eq!(all(&[1, 1, 1, 1]), Some(0..4), "a bottom of like size goes along");
-        // Two inputs alone, and not in an index of next to nothing.
+        // Two inputs alone, and not in a tiny index.
         assert_eq!(all(&[1, 4, 12, 50, 100]), Some(3..5));
         assert_eq!(all(&[1, 4, 12, 49, 100]), None);
         assert_eq!(all(&[1, 2, 4]), None);
-        // Places: three of like size from five tiers on, never more than six tiers.
+        // Places: three of similar size from five tiers on, never more than six tiers.
         assert_eq!(all(&[1, 1, 1, 9, 1000]), None);
         assert_eq!(all(&[1, 1, 1, 9, 50, 1000]), Some(0..3));
         assert_eq!(all(&[1, 3, 9, 27, 81, 243, 1000]), None);
@@ -471,11 +476,11 @@ mod tests {
         let next = |young: &[u64], freeing| choose(&long(young), Rest::No, freeing);
         assert_eq!(next(&[1, 1], 1500), None);
         assert_eq!(next(&[1, 1, 1], 1500), Some((0..3, true)));
-        // Seven places are free for tiers; the cheapest where there are more.
+        // Seven places are free for tiers; the cheapest window where there are more.
         assert_eq!(next(&[1, 3, 9, 27, 81, 243, 486], 1500), None);
         assert_eq!(next(&[1, 3, 9, 22, 46, 93, 187, 375], 1500), Some((0..2, true)));
         assert_eq!(next(&[1, 3, 7, 15, 31, 63, 127, 255], 1500), Some((0..3, true)));
-        // Not the same run again and again for each one that comes.
+        // Not the same run again for each one that comes.
         assert_eq!(next(&[1, 6, 13, 40, 81, 163, 327, 655], 1500), Some((0..3, true)));
         assert_eq!(next(&[1, 20, 30, 80, 161, 323, 647, 900], 1500), Some((0..3, true)));
         // The long one is nearly done: it frees its place for less.
@@ -496,14 +501,14 @@ mod tests {
             "it waits for its seat"
         );
         assert_eq!(next_compaction([].into_iter(), false), None);
-        // The same of the numbers that are exported.
+        // The same for the numbers that are exported.
         for only_required in [false, true] {
             let said = next_compaction(jobs.into_iter(), only_required).map(|at| vec![at as u64]);
             assert_eq!(decide_compaction_turn(&turn_numbers(&jobs, only_required)), said);
         }
         assert_eq!(decide_compaction_turn(&[0]), Some(vec![]));
         assert_eq!((decide_compaction_turn(&[]), decide_compaction_turn(&[0, 1, 9])), (None, None));
-        // Where ingest needs credit, most runs first, of these the least left.
+        // If ingest needs credit, most runs first; among these the least left.
         let owing =
             |(owing_runs, left)| CompactionTurn { required: true, owing_runs, ..rest(left, 0) };
         let next = |jobs: &[CompactionTurn]| next_compaction(jobs.iter().copied(), false);
@@ -575,7 +580,7 @@ mod tests {
         assert_eq!(next(&[rest(100, 0), rest(1000, 1)]), Some(0), "for each byte");
         assert_eq!(next(&[rest(100, 0), rest(1000, 1000)]), Some(1));
         assert_eq!(next(&[rest(7, 0), rest(5, 0), rest(5, 0)]), Some(1), "the least left");
-        // However much they skip, what ingest needs is first where it has less left.
+        // However much they skip, a required one with less left comes first.
         let must = CompactionTurn { required: true, ..rest(500, 0) };
         assert_eq!(next(&[rest(1000, 1 << 40), must]), Some(1));
         assert_eq!(next(&[rest(1000, 1 << 40), rest(10, 0), must]), Some(2));
@@ -597,7 +602,7 @@ mod tests {
         assert_eq!(choose(&cut, Rest::No, FREES_NOTHING), Some((1..4, true)));
         let numbers = numbers(&cut, Rest::No, FREES_NOTHING);
         assert_eq!(decide_compaction(&numbers), Some(vec![1, 4, 1]));
-        // Under way: output and inputs are busy, and the output is no run more.
+        // Under way: output and inputs are busy, and the output does not count as a run.
         let busy = |fact| Facts { busy: true, ..fact };
         let growing = Facts { growing: true, ..busy(run(50)) };
         let mut runs = vec![run(1); 3];
@@ -686,7 +691,7 @@ mod tests {
                 prop_assert!(!(a.precedes(b) && b.precedes(a)));
                 prop_assert!(a.precedes(b) || b.precedes(a) || a.left == b.left);
             }
-            // The first is before all others, and is so still when readers skip more of it.
+            // The first precedes all others, and still does when readers skip more of it.
             let first = next_compaction(jobs.iter().copied(), false).expect("one");
             prop_assert!(jobs.iter().all(|job| !job.precedes(&jobs[first])));
             let mut more = jobs.clone();

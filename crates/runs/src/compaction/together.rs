@@ -1,10 +1,10 @@
-//! Small indexes are merged together (D2): a file, a sync and a record of the list of runs for many
-//! of them. What an index has in runs is below 1 MiB, so a compaction of it is done at once: a beat
-//! does as many as it may read, and the file ends when it is full or nobody waits.
+//! Small indexes are compacted together (D2): one file, one sync and one record of the list of runs
+//! for many of them. An index has less than 1 MiB in runs, so its compaction is done at once: a
+//! beat does as many as it may read, and the file ends when it is full or no index waits.
 //!
-//! Lifecycle of a compaction: waiting (its runs are marked as being merged) -> begun (its slice is
-//! in the open file) -> installed by the record of the file; or all that were begun are given up
-//! together.
+//! Lifecycle of a compaction: waiting (its runs are marked as being compacted) -> begun (its slice
+//! is in the open file) -> installed by the record of the file. Or all that were begun are
+//! abandoned together.
 
 use super::job::Order;
 use crate::Runs;
@@ -19,23 +19,24 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// An index with fewer bytes in runs is merged together with others.
+/// An index with fewer bytes in runs is compacted together with others.
 const SMALL_BYTES: u64 = 1 << 20;
-/// It is at most this part of a file, and half of it of a generation.
+/// Its size is also at most this part of a file, and half this part of a generation.
 const SMALL_PART: u64 = 4;
 const BEAT_BYTES: u64 = 1 << 20;
-/// Slices of a file at most: its record stays far below the longest there may be.
+/// Slices of a file, at most: its record stays far below the longest possible one.
 pub(super) const SLICES_MAX: usize = 1024;
 
 /// Compactions of small indexes.
 #[derive(Default)]
 pub(crate) struct Together {
     waiting: VecDeque<Order>,
-    /// Those in the open file, the last one perhaps in part, in order of their indexes: so slices
-    /// stand in every file, and damage knows by it who may have had one (`damage`).
+    /// Those in the open file, the last one possibly in part, in the order of their indexes. Every
+    /// file has its slices in this order, so that the repair of damage knows which indexes may have
+    /// had one (`damage`).
     begun: Vec<Order>,
     writer: Option<RunWriter>,
-    /// The file, once it is written and no record names it.
+    /// The file, if it is written and no record names it yet.
     written: Option<u64>,
 }
 
@@ -44,31 +45,31 @@ impl Order {
         self.inputs.iter().map(|run| run.bytes).sum()
     }
 
-    /// Its place among those that wait: what ingest needs is first.
+    /// Its position among the waiting ones: those that ingest needs come first.
     fn place(&self) -> (bool, IndexId) {
         (!self.required, self.index)
     }
 
-    /// What is read for it, in whole blocks.
+    /// Bytes read for it, in whole blocks.
     fn read_bytes(&self) -> u64 {
         let segments = self.inputs.iter().flat_map(|run| &run.segments);
         segments.map(|s| s.info.bytes().next_multiple_of(IO_ALIGN as u64)).sum()
     }
 
-    /// Of its runs.
+    /// The numbers of its runs.
     pub(super) fn numbers(&self) -> Vec<u64> {
         self.inputs.iter().map(|run| run.number).collect()
     }
 }
 
 impl Runs {
-    /// Bytes below which an index is merged together with others; on a full disk none is.
+    /// Bytes below which an index is compacted together with others; zero on a full disk.
     pub(super) fn small_bytes(&self) -> u64 {
         let part = self.segment_bytes().min(self.generation_bytes() / 2) / SMALL_PART;
         if self.is_full() { 0 } else { SMALL_BYTES.min(part) }
     }
 
-    /// Takes the small ones that have nothing to be taken over as it is; gives the others back.
+    /// Takes the small orders that have no segment to move unchanged; returns the others.
     pub(super) fn take_together(&self, orders: Vec<Order>) -> Vec<Order> {
         let is_small = |o: &Order| o.small && self.segments_apart(&o.inputs, o.rules).is_empty();
         let (small, others): (Vec<Order>, Vec<Order>) = orders.into_iter().partition(is_small);
@@ -83,7 +84,7 @@ impl Runs {
         !together.waiting.is_empty() || together.writer.is_some()
     }
 
-    /// A beat of these; false if there are none, or if they need a seat and there is none.
+    /// A beat of these; false if there are none, or if they need a seat and none is free.
     pub(super) fn together_beat(&self, has_seat: bool) -> Result<bool> {
         let mut all = std::mem::take(&mut *self.together.lock());
         let mut orders = all.waiting.iter().chain(&all.begun);
@@ -119,7 +120,7 @@ impl Runs {
         if is_full || all.waiting.is_empty() { self.end_together(all) } else { Ok(()) }
     }
 
-    /// The slice of the order begun last.
+    /// Writes the slice of the order begun last.
     fn write_slice(&self, all: &mut Together) -> Result<()> {
         let Together { begun, writer, .. } = all;
         let Some(order) = begun.last() else { return Ok(()) };
@@ -155,7 +156,7 @@ impl Runs {
         writer.end()
     }
 
-    /// Ends the file and installs what it has.
+    /// Ends the file and installs its slices.
     fn end_together(&self, all: &mut Together) -> Result<()> {
         let Some(writer) = all.writer.take() else { return Ok(()) };
         let mut slices = BTreeMap::new();
@@ -198,8 +199,8 @@ impl Runs {
         Ok(())
     }
 
-    /// What was begun is given up. For want of space so is what waits; a run that is damaged or
-    /// cannot be read is found by merging each alone.
+    /// Abandons the begun compactions. For want of space the waiting ones are abandoned, too. A
+    /// damaged or unreadable run is found by compacting each index alone.
     fn part(&self, all: &mut Together, error: Error) -> Result<bool> {
         if let Some(writer) = all.writer.take() {
             writer.abandon();
@@ -233,7 +234,7 @@ impl Runs {
         Err(error)
     }
 
-    /// Space is short: small pieces, and nobody together.
+    /// True if space is short: small pieces, and no compactions together.
     pub(super) fn is_full(&self) -> bool {
         self.is_short.load(Ordering::SeqCst) || self.compact_full.lock().is_some()
     }

@@ -1,11 +1,11 @@
-//! Which segments of a compaction's inputs overlap none of another input: they become segments of
-//! the output as they are. A pure function of their key ranges.
+//! Finds the segments of a compaction's inputs that overlap no segment of another input: they
+//! become segments of the output unchanged. A pure function of their key ranges.
 
 /// Keys of a segment, first and last.
 pub(super) type Keys<'a> = (&'a [u8], &'a [u8]);
 
-/// The segments, as (input, segment), in the order of their keys, whose keys lie apart from all
-/// others. The segments of one input lie apart from each other.
+/// The segments, as (input, segment), in the order of their keys, that overlap no others. The
+/// segments of one input never overlap each other.
 pub(super) fn apart(inputs: &[Vec<Keys<'_>>]) -> Vec<(usize, usize)> {
     let mut all: Vec<(Keys<'_>, (usize, usize))> = Vec::new();
     for (i, segments) in inputs.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! What flushes and compactions keep of the versions of one (index, key, pk) (A3, D1, D4, F2).
+//! The versions of one (index, key, pk) that flushes and compactions keep (A3, D1, D4, F2).
 //!
-//! A chain is walked from old to new. Reverted entries go; decided ones get their timestamp;
-//! undecided ones stay pending and hide nothing. Two neighbours, both committed and with no
-//! snapshot between them, combine into one:
+//! The versions are walked from old to new. Undone entries are dropped; decided ones get their
+//! timestamp; undecided ones stay pending and hide nothing. Two neighbours that are both committed,
+//! without a snapshot between them, combine into one:
 //!
 //! | newer | older | become |
 //! |---|---|---|
@@ -11,31 +11,34 @@
 //! | DEL | FRESH INS | nothing |
 //! | DEL | INS or DEL | DEL |
 //!
-//! Entries of one transaction share its timestamp, so no snapshot is between them: they collapse.
-//! FRESH counts only if the INS is younger than its index's VALID, and never while BUILDING: the
-//! build's runs may hold the row beneath. The scan of a build takes what is committed up to VALID,
-//! its own timestamp included. At the bottom nothing lies beneath: a DEL there goes.
+//! Entries of one transaction share its timestamp, so no snapshot lies between them: they combine.
+//! FRESH counts only if the INS is newer than its index's VALID, and never while BUILDING, because
+//! the build's runs may hold the row beneath. The scan of a build takes everything committed up to
+//! VALID, its own timestamp included. At the bottom nothing lies beneath, so a DEL there is
+//! dropped.
 
 use crate::read::source::{Item, Version};
 use evenkeel_base::{CommitTable, Lsn, Result, TxnState};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use evenkeel_format::run::RunVersion;
 
-/// What the place of the output allows.
+/// What the position of the output allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// The build of the index is not installed: DEL stays, nothing annihilates.
+    /// The build of the index is not installed: DELs stay, and nothing is elided.
     pub building: bool,
-    /// FRESH counts above this timestamp; zero: the index is as old as its table, it always counts.
+    /// FRESH counts above this timestamp; zero: the index is as old as its table, so FRESH always
+    /// counts.
     pub valid_from: Lsn,
     /// The oldest run of the index is among the inputs.
     pub bottom: bool,
-    /// Timestamps at or below may go in the bottom run.
+    /// Timestamps at or below this may be dropped in the bottom run.
     pub horizon: Lsn,
 }
 
 impl Rules {
-    /// May a FRESH INS of this timestamp go with its DEL: does no build's run hold it as well.
+    /// True if a FRESH INS of this timestamp may be dropped with its DEL: no build's run also holds
+    /// it.
     pub(crate) fn fresh_counts(&self, cts: Lsn) -> bool {
         !self.building && (cts > self.valid_from || self.valid_from == Lsn::ZERO)
     }
@@ -48,10 +51,10 @@ struct Link {
     value: (usize, usize),
 }
 
-/// Where kept entries go, newest first for each key: (key, pk length, op, version, value).
+/// Receives kept entries, newest first for each key: (key, pk length, op, version, value).
 pub(crate) type Sink<'a> = dyn FnMut(&[u8], usize, u8, RunVersion, &[u8]) -> Result<()> + 'a;
 
-/// Collects the entries of a key and hands on what is kept.
+/// Collects the entries of a key and passes on those that are kept.
 pub(crate) struct VersionFilter {
     pub rules: Rules,
     key: Vec<u8>,
@@ -74,13 +77,13 @@ impl VersionFilter {
         }
     }
 
-    /// The present chain is of this key.
+    /// True if the present versions belong to this key.
     #[inline]
     pub(crate) fn is_of(&self, key: &[u8]) -> bool {
         !self.links.is_empty() && self.key == key
     }
 
-    /// Takes the next entry of a compaction (by key, newest first); ends the chain of the key
+    /// Adds the next entry of a compaction (by key, newest first); ends the versions of the key
     /// before.
     pub(crate) fn push(
         &mut self,
@@ -106,7 +109,7 @@ impl VersionFilter {
         Ok(())
     }
 
-    /// Ends the present chain.
+    /// Ends the versions of the present key.
     pub(crate) fn end(&mut self, commits: &dyn CommitTable, sink: &mut Sink<'_>) -> Result<()> {
         self.kept.clear();
         while let Some(mut link) = self.links.pop() {
@@ -136,7 +139,7 @@ impl VersionFilter {
         Ok(())
     }
 
-    /// Replaces a decided stamp by its timestamp; false if the entry is reverted.
+    /// Replaces a decided stamp by its timestamp; false if the entry was undone.
     fn resolve(&self, link: &mut Link, commits: &dyn CommitTable) -> bool {
         let RunVersion::Pending(stamp) = link.version else { return true };
         if stamp.txn.0 == 0 {

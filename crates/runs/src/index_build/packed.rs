@@ -1,9 +1,9 @@
-//! Packed entries: keys of one length in which at most 16 bytes vary. Such a key is one number, in
-//! the order of the keys, made of its varying bytes; the others are kept once. Keys of integers and
-//! dates are like that, and most tables have no other indexes.
+//! Packed entries: keys of one length in which at most 16 bytes vary. Such a key becomes one
+//! number, made of its varying bytes, whose order is that of the keys; the other bytes are stored
+//! once. Keys of integers and dates are of this kind, and most tables have no other indexes.
 //!
-//! Invariants: a number of a [`Packing`] gives back exactly the key it was made of; two numbers of
-//! one packing compare as their keys do; no pk is longer than its key. Only `build` may call this.
+//! Invariants: a number of a [`Packing`] unpacks to exactly its key; two numbers of one packing
+//! compare as their keys do; no pk is longer than its key. Only `build` may call this.
 
 use evenkeel_base::{Error, Result};
 
@@ -12,10 +12,10 @@ pub(super) const KEY_MAX: usize = 64;
 /// Bytes of a number.
 const WORD: usize = 16;
 
-/// A key (column bytes and pk), zeros behind its end.
+/// A key (column bytes and pk), padded with zeros.
 pub(super) type Padded = [u8; KEY_MAX];
 
-/// Puts a key together; `None` if it is too long.
+/// Joins the parts of a key; `None` if it is too long.
 #[inline]
 pub(super) fn padded(key: &[u8], pk: &[u8]) -> Option<Padded> {
     let mut padded = [0; KEY_MAX];
@@ -30,16 +30,16 @@ pub(super) fn padded(key: &[u8], pk: &[u8]) -> Option<Padded> {
 pub(super) struct Packing {
     len: usize,
     pk_len: usize,
-    /// The bytes that do not vary, zeros elsewhere, and a mask of them.
+    /// The bytes that do not vary, zeros elsewhere, and a mask of these bytes.
     template: Padded,
     mask: Padded,
-    /// Where the varying bytes are, ascending.
+    /// The positions of the varying bytes, ascending.
     places: [u8; WORD],
     count: usize,
 }
 
 impl Packing {
-    /// Of a single key.
+    /// The packing of a single key.
     pub(super) fn of(key: &Padded, len: usize, pk_len: usize) -> Packing {
         let mut mask = [0; KEY_MAX];
         mask[..len].fill(0xff);
@@ -50,7 +50,7 @@ impl Packing {
         self.len == len && self.pk_len == pk_len
     }
 
-    /// With every byte varying in which `key` differs; `None` if those are too many.
+    /// Lets every byte vary in which `key` differs; `None` if these are too many.
     fn widened(&self, key: &Padded) -> Option<Packing> {
         let mut wider = *self;
         wider.count = 0;
@@ -64,12 +64,12 @@ impl Packing {
         Some(wider)
     }
 
-    /// One for the keys of both; `None` if there is none.
+    /// A packing for the keys of both; `None` if there is none.
     pub(super) fn union(&self, other: &Packing) -> Option<Packing> {
         if !self.is_for(other.len, other.pk_len) {
             return None;
         }
-        // Bytes that vary in the other must differ from what they are here.
+        // Bytes that vary in `other` must differ from the template here.
         let mut key = other.template;
         for place in &other.places[..other.count] {
             key[usize::from(*place)] = !self.template[usize::from(*place)];
@@ -77,8 +77,7 @@ impl Packing {
         self.widened(&key)
     }
 
-    /// The number of a key of the right length; `None` if it differs in a byte that should not
-    /// vary.
+    /// The number of a key of the right length; `None` if it differs in a byte that does not vary.
     #[inline]
     pub(super) fn pack(&self, key: &Padded) -> Option<u128> {
         let words = key.chunks_exact(8).zip(self.template.chunks_exact(8));
@@ -103,7 +102,7 @@ impl Packing {
         u128::from(high) << (8 * (self.count - first)) | u128::from(low)
     }
 
-    /// Sets the varying bytes of `key` from number `first` on.
+    /// Sets the varying bytes of `key` from position `first` on.
     #[inline]
     pub(super) fn scatter(&self, number: u128, first: usize, key: &mut Padded) {
         let bytes = number.to_be_bytes();
@@ -120,13 +119,14 @@ impl Packing {
         key
     }
 
-    /// Which varying byte is the first in which two numbers differ; their count if none is.
+    /// The position of the first varying byte in which two numbers differ; the count of varying
+    /// bytes if there is none.
     #[inline]
     pub(super) fn first_difference(&self, a: u128, b: u128) -> usize {
         ((a ^ b).leading_zeros() as usize / 8 + self.count).saturating_sub(WORD).min(self.count)
     }
 
-    /// A number of `other`, whose keys are all among the keys of this, as one of this.
+    /// Converts a number of `other`, whose keys all fit this packing.
     #[inline]
     fn convert(&self, other: &Packing, number: u128) -> u128 {
         self.gather(&other.unpack(number))
@@ -142,7 +142,7 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// Packed entries in any order.
 pub(super) struct Packed {
-    /// Of the first key on: it stays when the numbers have gone.
+    /// Set by the first key; it stays when the numbers are removed.
     packing: Option<Packing>,
     numbers: Vec<u128>,
 }
@@ -156,7 +156,7 @@ impl Packed {
         self.numbers.len() * WORD
     }
 
-    /// Takes an entry; false if it cannot be packed with the others.
+    /// Adds an entry; false if it cannot be packed with the others.
     #[inline]
     pub(super) fn push(&mut self, key: &[u8], pk: &[u8]) -> bool {
         let Some(padded) = padded(key, pk) else { return false };
@@ -176,7 +176,7 @@ impl Packed {
         true
     }
 
-    /// Packs everything anew so that `key` fits; its number.
+    /// Packs all entries anew so that `key` fits; returns its number.
     #[cold]
     fn widen(&mut self, key: &Padded) -> Option<u128> {
         let old = self.packing?;
@@ -186,7 +186,7 @@ impl Packed {
         new.pack(key)
     }
 
-    /// Gives the entries and keeps the packing.
+    /// Returns the sorted entries and keeps the packing.
     pub(super) fn sort(&mut self) -> SortedPacked {
         let packing = self.packing.unwrap_or_else(|| Packing::of(&[0; KEY_MAX], 0, 0));
         let mut numbers = Vec::with_capacity(self.numbers.capacity());
@@ -196,7 +196,7 @@ impl Packed {
         SortedPacked { packing, numbers }
     }
 
-    /// Hands every entry to `take` as (key with pk, pk length) and forgets it.
+    /// Passes every entry to `take` as (key with pk, pk length) and removes it.
     pub(super) fn drain(&mut self, mut take: impl FnMut(&[u8], usize) -> Result<()>) -> Result<()> {
         let Some(packing) = self.packing.take() else { return Ok(()) };
         for number in std::mem::take(&mut self.numbers) {
@@ -217,7 +217,7 @@ impl SortedPacked {
         self.numbers.len() * WORD
     }
 
-    /// Hands every entry to `take`: (key with pk, length of pk).
+    /// Passes every entry to `take`: (key with pk, length of pk).
     pub(super) fn each(&self, mut take: impl FnMut(&[u8], usize) -> Result<()>) -> Result<()> {
         let Packing { len, pk_len, .. } = self.packing;
         self.numbers.iter().try_for_each(|n| take(&self.packing.unpack(*n)[..len], pk_len))
@@ -226,14 +226,14 @@ impl SortedPacked {
 
 /// A position is noted every so many entries, for cutting a run by key.
 const SAMPLE_EVERY: usize = 256;
-/// Entries sorted together when a run is written, about, if the run has many.
+/// Entries sorted together when a run is written, about, in a large run.
 const STRETCH_MAX: usize = 128 << 10;
 const STRETCH_MIN: usize = 4 << 10;
-/// Stretches of a run with fewer.
+/// Number of stretches in a smaller run.
 const STRETCHES: usize = 16;
 
-/// Sorted pieces that become one run: cut into stretches of keys, each of which is sorted as a
-/// whole when its turn comes (merging what is in order already).
+/// Sorted pieces that become one run. They are cut into stretches of keys, and each stretch is
+/// sorted as a whole when it is written (joining the parts that are sorted already).
 pub(super) struct Stretches {
     packing: Packing,
     pieces: Vec<SortedPacked>,
@@ -243,7 +243,7 @@ pub(super) struct Stretches {
 
 impl Stretches {
     /// # Errors
-    /// Gives the pieces back if they have no packing in common.
+    /// Returns the pieces if they have no common packing.
     pub(super) fn new(pieces: Vec<SortedPacked>) -> std::result::Result<Self, Vec<SortedPacked>> {
         let mut packings = pieces.iter().map(|piece| piece.packing);
         let first = packings.next();
@@ -268,7 +268,7 @@ impl Stretches {
         self.bounds.len() + 1
     }
 
-    /// Where a stretch begins in a piece.
+    /// The position in a piece at which a stretch begins.
     fn position(&self, stretch: usize, piece: &SortedPacked) -> usize {
         match stretch.checked_sub(1).map(|before| self.bounds.get(before)) {
             None => 0,
@@ -280,7 +280,7 @@ impl Stretches {
         }
     }
 
-    /// Hands the entries of a stretch in order to `take`: (key with pk, length of pk).
+    /// Passes the entries of a stretch in order to `take`: (key with pk, length of pk).
     pub(super) fn read(
         &self,
         stretch: usize,
@@ -298,7 +298,7 @@ impl Stretches {
                 }
             }
         }
-        // Stable, because that one finds the sorted parts and merges them.
+        // A stable sort, because it finds the sorted parts and merges them.
         numbers.sort();
         let mut key = self.packing.unpack(0);
         let mut last = 0;

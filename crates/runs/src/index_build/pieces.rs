@@ -1,12 +1,12 @@
-//! What index builds collect and sort: packed where the keys allow it, else as they are. A
-//! collector begins packed and changes over for good at the first entry that does not fit.
+//! The entries that index builds collect and sort: packed if the keys allow it, and plain
+//! otherwise. A collector begins packed and changes for good at the first entry that does not fit.
 
 use super::packed::{self, Packed, SortedPacked};
 use super::plain::{self, Plain, SortedPlain};
 use evenkeel_base::{Code, Error, IndexId, Result};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
 
-/// Entries of one index in any order, in memory: what one thread collects before it sorts.
+/// Entries of one index in any order, in memory: collected by one thread and not sorted yet.
 pub struct Unsorted {
     index: IndexId,
     packed: Packed,
@@ -29,7 +29,7 @@ impl Unsorted {
         self.packed.bytes() + self.plain.as_ref().map_or(0, Plain::bytes)
     }
 
-    /// Takes an entry; each (key, pk) once in all pieces of an index.
+    /// Adds an entry; each (key, pk) may occur once in all pieces of an index.
     ///
     /// # Errors
     /// `EntryTooLong`; `Internal` beyond 4 GiB.
@@ -51,10 +51,10 @@ impl Unsorted {
         plain.push(key, pk, value)
     }
 
-    /// Sorts the entries and leaves this empty, with its memory.
+    /// Sorts the entries; this becomes empty and keeps its memory.
     ///
     /// # Errors
-    /// None but `Internal`.
+    /// Only `Internal`.
     pub fn sort(&mut self) -> Result<Sorted> {
         Ok(Sorted(match &mut self.plain {
             None => Piece::Packed(self.packed.sort()),
@@ -86,13 +86,13 @@ impl Sorted {
     }
 }
 
-/// The entries of a run in order, cut by key into parts that several threads read side by side.
+/// The entries of a run in order, cut by key into parts that several threads read concurrently.
 pub(super) struct Ordered {
     stretches: Stretches,
     parts: usize,
 }
 
-/// What is sorted as a whole when it is read; parts are made of whole ones.
+/// The units that are sorted as a whole when they are read; a part consists of whole units.
 enum Stretches {
     Packed(packed::Stretches),
     Plain(plain::Stretches),
@@ -102,7 +102,7 @@ impl Ordered {
     /// Cuts into about `parts` parts of equal size.
     ///
     /// # Errors
-    /// None but `Internal`.
+    /// Only `Internal`.
     pub(super) fn new(pieces: Vec<Sorted>, parts: usize) -> Result<Ordered> {
         let stretches = Stretches::new(pieces)?;
         let parts = parts.clamp(1, stretches.count());
@@ -114,7 +114,7 @@ impl Ordered {
         self.parts
     }
 
-    /// Hands the entries of a part in order to `take`: (key with pk, length of pk, value).
+    /// Passes the entries of a part in order to `take`: (key with pk, length of pk, value).
     pub(super) fn read(
         &self,
         part: usize,

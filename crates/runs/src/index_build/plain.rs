@@ -1,28 +1,28 @@
-//! Entries of any kind, sorted piece by piece: keys and values as they are, in an arena, sorted by
-//! their first bytes; where those are equal, by the next ones that differ. The pieces of a run are
-//! cut into stretches of keys, each of which is sorted as a whole when it is written. What `packed`
-//! cannot hold is here.
+//! Entries of any kind, sorted piece by piece: keys and values unchanged, in an arena, sorted by
+//! their first bytes and, where these are equal, by the next ones that differ. The pieces of a run
+//! are cut into stretches of keys, and each stretch is sorted as a whole when it is written. For
+//! entries that `packed` cannot hold.
 //!
-//! Invariant: an arena holds whole entries only, one behind the other. Only `build` may call this.
+//! Invariant: an arena holds whole entries only, without gaps. Only `build` may call this.
 
 use evenkeel_base::{Error, Result};
 use evenkeel_format::head::head_of;
 use evenkeel_format::node::common_prefix;
 use evenkeel_format::{Reader, put_varint};
 
-/// A sorted piece notes a position after so many bytes, for cutting it by key.
+/// A sorted piece records a position after this many bytes, for cutting it by key.
 const MARK_BYTES: usize = 4 << 10;
-/// Bytes of a stretch, about: it is sorted in the cache of a core. Of many pieces it has some of
-/// each at least, for to find where it begins in a piece takes a search. It may be longer by
-/// `MARK_BYTES`, or an entry, of each piece.
+/// Bytes of a stretch, about: it is sorted in the cache of a core. If there are many pieces a
+/// stretch has some bytes of each at least, because finding its beginning in a piece takes a
+/// search. It may be longer by `MARK_BYTES`, or by an entry, of each piece.
 const STRETCH_BYTES_MIN: usize = 256 << 10;
 const STRETCH_BYTES_MAX: usize = 1 << 20;
 const STRETCH_BYTES_OF_PIECE: usize = 4 << 10;
-/// Stretches of a run with fewer bytes, about.
+/// Number of stretches in a run with fewer bytes, about.
 const STRETCHES: usize = 16;
-/// So few entries with the same first bytes are compared in full.
+/// Up to this many entries with the same first bytes are compared in full.
 const FEW: usize = 8;
-/// So often the next bytes are looked at; what is equal then is compared in full as well.
+/// The next bytes are examined this many times; entries still equal are compared in full.
 const LEVELS: usize = 16;
 
 /// Entries in any order.
@@ -30,7 +30,7 @@ const LEVELS: usize = 16;
 pub(super) struct Plain {
     /// Entries: varint lengths of key with pk, pk and value, then the bytes.
     arena: Vec<u8>,
-    /// 12 bytes of the key (big-endian), the first ones at first, then 32 bits of position.
+    /// 12 bytes of the key (big-endian), at first the first ones, then 32 bits of position.
     order: Vec<u128>,
 }
 
@@ -56,7 +56,7 @@ impl Plain {
         u32::try_from(self.arena.len()).map_err(beyond)
     }
 
-    /// Takes an entry: the bytes of its columns, its pk and its value.
+    /// Adds an entry: the bytes of its columns, its pk and its value.
     ///
     /// # Errors
     /// `Internal` beyond 4 GiB.
@@ -73,13 +73,13 @@ impl Plain {
         Ok(())
     }
 
-    /// Takes a key with its pk, and no value.
+    /// Adds a key with its pk, without a value.
     pub(super) fn push_key(&mut self, key: &[u8], pk_len: usize) -> Result<()> {
         let (columns, pk) = key.split_at(key.len().saturating_sub(pk_len));
         self.push(columns, pk, &[])
     }
 
-    /// Takes entries as a sorted piece holds them.
+    /// Adds entries in the form of a sorted piece.
     fn push_all(&mut self, mut bytes: &[u8]) -> Result<()> {
         let mut at = self.end()? as usize;
         self.arena.extend_from_slice(bytes);
@@ -93,7 +93,7 @@ impl Plain {
         Ok(())
     }
 
-    /// Puts `order` in order.
+    /// Sorts `order`.
     fn arrange(&mut self) {
         let Plain { arena, order } = self;
         order.sort_unstable();
@@ -102,7 +102,7 @@ impl Plain {
         }
     }
 
-    /// Hands the entries to `take` as `arrange` has put them: (key with pk, length of pk, value).
+    /// Passes the entries to `take` in the order of `arrange`: (key with pk, length of pk, value).
     fn each(&self, mut take: impl FnMut(&[u8], usize, &[u8]) -> Result<()>) -> Result<()> {
         self.order.iter().try_for_each(|at| {
             let item = Item::read(&self.arena[*at as u32 as usize..])?;
@@ -115,14 +115,14 @@ impl Plain {
         self.order.clear();
     }
 
-    /// Sorts the entries and leaves this empty, with its memory.
+    /// Sorts the entries; this becomes empty and keeps its memory.
     ///
     /// # Errors
-    /// None but `Internal`.
+    /// Only `Internal`.
     pub(super) fn sort(&mut self) -> Result<SortedPlain> {
         self.arrange();
         let arena = &self.arena[..];
-        // Laid out anew in order: whoever merges reads front to back.
+        // Copied in order, so that a later merge reads front to back.
         let mut sorted = SortedPlain { bytes: Vec::with_capacity(arena.len()), marks: Vec::new() };
         for at in &self.order {
             let end = sorted.bytes.len();
@@ -138,8 +138,8 @@ impl Plain {
     }
 }
 
-/// Sorts entries whose bytes looked at so far are equal: by those behind all that they have in
-/// common.
+/// Sorts entries whose bytes examined so far are equal: by the bytes behind their whole common
+/// prefix.
 fn arrange_equal(arena: &[u8], group: &mut [u128], levels: usize) {
     if group.len() < 2 {
         return;
@@ -151,7 +151,7 @@ fn arrange_equal(arena: &[u8], group: &mut [u128], levels: usize) {
     };
     let few = group.len() <= FEW || levels == 0;
     let common = if few { 0 } else { group.iter().fold(first.len(), common) };
-    // Zeros stand behind a key that has ended, so it may look like a longer one.
+    // A key that has ended is padded with zeros, so it may look like a longer one.
     if few || group.iter().any(|entry| key_of(arena, *entry).len() == common) {
         group.sort_unstable_by(|a, b| key_of(arena, *a).cmp(key_of(arena, *b)));
         return;
@@ -168,7 +168,7 @@ fn arrange_equal(arena: &[u8], group: &mut [u128], levels: usize) {
 /// Entries in order.
 pub(super) struct SortedPlain {
     bytes: Vec<u8>,
-    /// Positions of the first entry, and of one after each `MARK_BYTES`.
+    /// Positions of the first entry, and of one entry after each `MARK_BYTES`.
     marks: Vec<u32>,
 }
 
@@ -206,7 +206,7 @@ struct Item<'a> {
 
 impl<'a> Item<'a> {
     fn read(bytes: &'a [u8]) -> Result<Item<'a>> {
-        // Short lengths, one byte each, are the rule.
+        // Short lengths of one byte each are the common case.
         if let [key_len, pk_len, value_len, rest @ ..] = bytes
             && (key_len | pk_len | value_len) & 0x80 == 0
             && let Some((key, rest)) = rest.split_at_checked(usize::from(*key_len))
@@ -232,9 +232,9 @@ pub(super) struct Stretches {
 
 impl Stretches {
     /// # Errors
-    /// None but `Internal`.
+    /// Only `Internal`.
     pub(super) fn new(pieces: Vec<SortedPlain>) -> Result<Stretches> {
-        // Each with the bytes up to the next one of its piece.
+        // Each with the bytes up to the next sample of its piece.
         let mut samples: Vec<(&[u8], usize)> = Vec::new();
         for piece in &pieces {
             let ends = piece.marks.iter().skip(1).map(|end| *end as usize);
@@ -263,7 +263,7 @@ impl Stretches {
         self.bounds.len() + 1
     }
 
-    /// Where a stretch begins in a piece.
+    /// The position in a piece at which a stretch begins.
     fn position(&self, stretch: usize, piece: &SortedPlain) -> Result<usize> {
         match stretch.checked_sub(1).map(|before| self.bounds.get(before)) {
             None => Ok(0),
@@ -272,11 +272,11 @@ impl Stretches {
         }
     }
 
-    /// Hands the entries of a stretch in order to `take`: (key with pk, length of pk, value).
+    /// Passes the entries of a stretch in order to `take`: (key with pk, length of pk, value).
     /// `entries` is memory for them.
     ///
     /// # Errors
-    /// `Internal`; what `take` says.
+    /// `Internal`; those of `take`.
     pub(super) fn read(
         &self,
         stretch: usize,

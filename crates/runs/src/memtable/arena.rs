@@ -1,10 +1,10 @@
-//! Where the entries of a memtable generation lie: byte strings, appended by many threads, that
-//! never move, change or go before the arena does.
+//! The entries of a memtable generation: byte strings that many threads append and that never move,
+//! change or disappear before the arena does.
 //!
-//! Invariants: an item is written completely before its [`ArenaNode`] leaves `push`; whoever passes
-//! a node to another thread does so through a lock (release, acquire); a node is only used with the
-//! arena that gave it; its number is its position / `ALIGN`, and 0 is none. Only `memtable` and
-//! `leaves` may call this.
+//! Invariants: an item is written completely before its [`ArenaNode`] leaves `push`. A thread
+//! passes a node to another one only through a lock (release, acquire). A node is used only with
+//! the arena that returned it; its number is its position / `ALIGN`, and 0 is none. Only `memtable`
+//! and `leaves` may call this.
 #![allow(unsafe_code)]
 
 use evenkeel_base::sync::Mutex;
@@ -12,7 +12,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Large pages where the system gives them.
+/// Large pages, if the system supports them.
 const CHUNK: usize = 2 << 20;
 const CHUNKS_MAX: usize = 1 << 13;
 const ALIGN: usize = 4;
@@ -24,7 +24,7 @@ pub(crate) const fn item_bytes(len: usize) -> usize {
     (LEN + len).next_multiple_of(ALIGN)
 }
 
-/// An item of the arena. Greater numbers of one thread are younger.
+/// An item of the arena. Of one thread's items the greater number is the newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ArenaNode(u32);
 
@@ -50,7 +50,7 @@ unsafe impl Send for Owned {}
 impl Drop for Arena {
     fn drop(&mut self) {
         for Owned(ptr, layout) in self.owned.get_mut().drain(..) {
-            // SAFETY: allocated in `grow` with this layout; `&mut self` means nobody reads it.
+            // SAFETY: allocated in `grow` with this layout; `&mut self` excludes readers.
             unsafe { dealloc(ptr.as_ptr(), layout) }
         }
     }
@@ -94,7 +94,8 @@ impl Arena {
         }
     }
 
-    /// Adds a chunk; an allocation beyond a chunk gets chunks of its own, which it returns.
+    /// Adds a chunk. A larger allocation gets chunks of its own; the number of the first is
+    /// returned.
     #[cold]
     fn grow(&self, seen: usize, size: usize) -> Option<usize> {
         let mut owned = self.owned.lock();
@@ -102,7 +103,7 @@ impl Arena {
         if size + ALIGN <= CHUNK && self.position.load(Ordering::Relaxed) != seen {
             return None;
         }
-        // Position 0 of the arena is no node: the large ones start ALIGN into their chunk.
+        // Position 0 of the arena is no node, so large items start ALIGN bytes into their chunk.
         let count = (size + ALIGN).div_ceil(CHUNK);
         assert!(first + count <= CHUNKS_MAX, "memtable arena beyond its reservation");
         let Ok(layout) = Layout::from_size_align(count * CHUNK, CHUNK) else {
@@ -165,7 +166,7 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(p.add(LEN), p.cast::<u32>().read() as usize) }
     }
 
-    /// Starts to bring an item into the caches.
+    /// Prefetches an item.
     #[inline]
     pub(crate) fn prefetch(&self, node: ArenaNode) {
         #[cfg(target_arch = "x86_64")]

@@ -1,16 +1,16 @@
 //! The ordered structure of one index of a memtable generation: leaves, each a sorted array of key
-//! heads and entries behind a short mutex, under a directory of separators. What is removed are
-//! pairs that came to nothing (D4); their bytes stay in the arena.
+//! heads and entries behind a short mutex, under a directory of separators. Only elided pairs (D4)
+//! are removed; their bytes stay in the arena.
 //!
 //! Order: key bytes (column bytes, then pk) by memcmp, then LSN *descending* (newest first), then
-//! the younger entry first: a total order. Column bytes are prefix-free, so the concatenation sorts
+//! the newer entry first: a total order. Column bytes are prefix-free, so the concatenation sorts
 //! like the tuple. A head is the first 16 bytes of a key as a number; keys are compared in the
 //! arena only where heads are equal.
 //!
-//! Invariants: leaf i holds the entries at or above separator i - 1 and below separator i; a leaf
-//! is locked only under the directory's lock, and separators and the number of leaves change only
-//! under its exclusive one; no leaf is empty but the only one of an empty index. Every lock guards
-//! memory work alone. Only `memtable` may call this.
+//! Invariants: leaf i holds the entries at or above separator i - 1 and below separator i. A leaf
+//! is locked only under the directory's lock; separators and the number of leaves change only under
+//! its exclusive lock. No leaf is empty except the only one of an empty index. Every lock guards
+//! memory work only. Only `memtable` may call this.
 
 use crate::memtable::arena::{Arena, ArenaNode, item_bytes};
 use evenkeel_base::sync::{Mutex, MutexGuard, RwLock};
@@ -19,12 +19,12 @@ use evenkeel_format::head::{count_below, head_of};
 use std::cmp::Ordering as Order;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Leaves between the ends of a range whose entries an estimate counts: each takes two reads of
-/// memory that wait for the one before.
+/// Leaves between the ends of a range whose entries an estimate counts: each takes two dependent
+/// reads of memory.
 const COUNTED: usize = 8;
 /// Entries of a leaf.
 const LEAF: usize = 256;
-/// What an entry is charged for its slot: 20 bytes in leaves that are 70 % full.
+/// The charge of an entry for its slot: 20 bytes in leaves that are 70 % full.
 const SLOT_BYTES: usize = 28;
 
 // An item of the arena: head, key (column bytes, pk), value.
@@ -35,12 +35,12 @@ const PK_LEN: usize = 24;
 const OP: usize = 28;
 const HEAD: usize = 29;
 
-/// Bytes one entry is charged, given the lengths of its parts.
+/// The charge of an entry in bytes, given the lengths of its parts.
 pub(crate) const fn charge(key: usize, pk: usize, value: usize) -> usize {
     item_bytes(HEAD + key + pk + value) + SLOT_BYTES
 }
 
-/// What an insert brings.
+/// The parts of a new entry.
 pub(crate) struct NewEntry<'a> {
     pub index: IndexId,
     pub op: u8,
@@ -104,7 +104,7 @@ impl<'a> NodeRef<'a> {
     }
 }
 
-/// A place in the order, between entries: before the first that is not before it.
+/// A place in the order, between entries: before the first entry that does not precede it.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     head: u128,
@@ -215,7 +215,7 @@ impl Leaf {
     }
 }
 
-/// How two entries lie to each other, whatever their heads are.
+/// The order of two entries, whatever their heads are.
 fn order(arena: &Arena, a: ArenaNode, b: ArenaNode) -> Order {
     let (left, right) = (NodeRef::read(arena, a), NodeRef::read(arena, b));
     let newest_first = (right.lsn, b.number()).cmp(&(left.lsn, a.number()));
@@ -235,7 +235,7 @@ impl Directory {
         place.find(arena, &self.heads, &self.nodes)
     }
 
-    /// The places of the ends of a range, as (leaf, entries of it before).
+    /// The ends of a range, as (leaf, entries of it before).
     fn ends(
         &self,
         arena: &Arena,
@@ -259,8 +259,9 @@ impl Directory {
         self.leaves.insert(at, leaf);
     }
 
-    /// Inserts where no room may be. A full leaf is halved; at its end and at its beginning,
-    /// where keys arrive in order, it stays full and the next or a new one takes the entry.
+    /// Inserts where there may be no room. A full leaf is split in half. At its end and at its
+    /// beginning, where keys arrive in order, it stays full and the next or a new leaf takes the
+    /// entry.
     fn insert(&mut self, arena: &Arena, place: &Place<'_>, node: ArenaNode) {
         let i = self.find(arena, place);
         let leaf = self.leaves[i].get_mut();
@@ -273,7 +274,7 @@ impl Directory {
             let (i, at) = if at <= LEAF / 2 { (i, at) } else { (i + 1, at - LEAF / 2) };
             self.leaves[i].get_mut().insert(at, place.head, node);
         } else {
-            // Room of the next leaf is used first: descending keys must not get a leaf each.
+            // Room of the next leaf is used first; otherwise descending keys would get a leaf each.
             match self.leaves.get_mut(i + 1).map(|next| next.get_mut()) {
                 Some(next) if next.len < LEAF => {
                     next.insert(0, place.head, node);
@@ -291,7 +292,7 @@ impl Directory {
 }
 
 impl Directory {
-    /// Takes an entry out; a leaf that is left empty goes. False if it is not there.
+    /// Removes an entry; a leaf that becomes empty is removed. False if the entry does not exist.
     fn remove(&mut self, arena: &Arena, node: ArenaNode) -> bool {
         // It may be the separator of its leaf.
         let i = self.find(arena, &Place::after(arena, node));
@@ -347,7 +348,7 @@ impl Leaves {
         self.count.store(directory.leaves.len(), Ordering::Relaxed);
     }
 
-    /// Takes entries out; how many were there. The caller keeps new readers away (`elide`).
+    /// Removes entries; returns their number. The caller excludes new readers (`elide`).
     pub(crate) fn remove(&self, arena: &Arena, nodes: &[ArenaNode]) -> usize {
         let mut directory = self.directory.write();
         let removed = nodes.iter().filter(|node| directory.remove(arena, **node)).count();
@@ -355,12 +356,12 @@ impl Leaves {
         removed
     }
 
-    /// About how many entries lie at or above `low` and below `high`.
+    /// The approximate number of entries at or above `low` and below `high`.
     pub(crate) fn estimate(&self, arena: &Arena, low: &[u8], high: Option<&[u8]>) -> u64 {
         let directory = self.directory.read();
         let ((from, before), (to, upto)) = directory.ends(arena, low, high);
         let between = directory.leaves.get(from..to).unwrap_or_default();
-        // All of a few; of more, some of them, evenly spread, stand for the others.
+        // Few leaves are all counted; of many, evenly spread ones stand for the others.
         let step = between.len().div_ceil(COUNTED).max(1);
         let (mut entries, mut leaves) = (0, 0);
         for leaf in between.iter().step_by(step) {
@@ -381,7 +382,7 @@ impl Leaves {
     ) -> Option<Vec<u8>> {
         let directory = self.directory.read();
         let ((from, before), (to, upto)) = directory.ends(arena, low, high);
-        // Leaves count alike, in thousandths.
+        // All leaves count alike, in thousandths.
         let wide = (to + 1).saturating_sub(from) * part;
         let (leaf, within) = (from + wide / 1000, wide % 1000);
         let entries = directory.leaves.get(leaf)?.lock();
@@ -392,7 +393,7 @@ impl Leaves {
         Some(NodeRef::read(arena, node).key.to_vec())
     }
 
-    /// Takes the entries of an index all at once, in any order: sorted, in full leaves.
+    /// Takes the entries of an empty index at once, in any order: sorts them into full leaves.
     pub(crate) fn fill(&self, arena: &Arena, nodes: Vec<ArenaNode>) {
         let mut directory = self.directory.write();
         if directory.leaves.iter_mut().any(|leaf| leaf.get_mut().len > 0) {
@@ -400,7 +401,7 @@ impl Leaves {
             nodes.into_iter().for_each(|node| self.insert(arena, node));
             return;
         }
-        // The first 8 bytes of a key decide nearly always, without a look at the arena.
+        // The first 8 bytes of a key nearly always decide, without a look at the arena.
         let head = |node: ArenaNode| head_of(NodeRef::read(arena, node).key);
         let mut sorted: Vec<(u64, ArenaNode)> =
             nodes.into_iter().map(|node| ((head(node) >> 64) as u64, node)).collect();

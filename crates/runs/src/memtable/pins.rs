@@ -1,9 +1,9 @@
 //! The pins of a memtable generation and its low LSN (B3).
 //!
-//! An operation reads the log end, pins, and only then reserves its LSN; so no entry has an LSN
-//! below `low`, whoever reads the log end first and `low` then misses nothing, and a sealed
-//! generation without pins holds all it will ever hold. The models of `crates/sim/tests/models`
-//! compile this file against their own atomics.
+//! An operation reads the log end, pins, and only then reserves its LSN. So no entry has an LSN
+//! below `low`; a thread that reads the log end first and then `low` misses no entry; and a sealed
+//! generation without pins is complete. The models of `crates/sim/tests/models` compile this file
+//! against their own atomics.
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -21,19 +21,19 @@ impl Default for Pins {
 }
 
 impl Pins {
-    /// One more; `log_end` was read before. The caller keeps sealing out.
+    /// Adds a pin; `log_end` was read before. The caller excludes sealing.
     pub fn pin(&self, log_end: u64) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.low.fetch_min(log_end, Ordering::SeqCst);
     }
 
-    /// One less; true if that was the last pin of a sealed generation.
+    /// Removes a pin; true if it was the last pin of a sealed generation.
     pub fn unpin(&self) -> bool {
         let last = self.count.fetch_sub(1, Ordering::SeqCst) == 1;
         last && self.sealed.load(Ordering::SeqCst)
     }
 
-    /// No pin comes after this; the caller keeps pinning out.
+    /// No pin is added after this; the caller excludes pinning.
     pub fn seal(&self) {
         self.sealed.store(true, Ordering::SeqCst);
     }
@@ -47,7 +47,7 @@ impl Pins {
         Some(self.low.load(Ordering::SeqCst)).filter(|low| *low != u64::MAX)
     }
 
-    /// Recovery: an entry with this LSN comes.
+    /// Recovery: an entry with this LSN is added.
     pub fn lower(&self, lsn: u64) {
         self.low.fetch_min(lsn, Ordering::SeqCst);
     }

@@ -1,12 +1,12 @@
-//! Garbage close to its birth (D4): a FRESH INS and the DEL that followed it go from the memtables
-//! where a scan has tripped over more than 32 entries, so that a queue, which is filled at one end
-//! and emptied at the other, is scanned at a flat cost.
+//! Tombstone elision (D4): a FRESH INS and the following DEL are removed from the memtables where a
+//! scan has passed more than 32 dead entries. So a queue, which is filled at one end and emptied at
+//! the other, is scanned at a constant cost.
 //!
-//! They go in the conditions in which a compaction drops them (`chain`): both committed, no
-//! snapshot between, the INS younger than its index's VALID. They go together: no view is taken
-//! while they do, and a cursor with an older view sees that it is old before it trusts what it has
-//! judged. A flush, which has no view, walks from new to old: it may meet the DEL alone, which says
-//! nothing.
+//! The conditions are those of a compaction (`version_filter`): both committed, no snapshot
+//! between, the INS newer than its index's VALID. Both entries are removed together: no view is
+//! taken meanwhile, and a cursor with an older view notices that it is old before it relies on what
+//! it has judged. A flush has no view and walks from new to old: it may meet the DEL alone, which
+//! does no harm.
 
 use crate::Runs;
 use crate::compaction::version_filter::Rules;
@@ -23,7 +23,7 @@ const LOOKS: u64 = 3;
 const LOOKS_MAX: u64 = 8192;
 
 impl Runs {
-    /// A scan of this range, from its beginning in this direction, has skipped so many entries.
+    /// A scan of this range, from its beginning in this direction, has skipped this many entries.
     pub(crate) fn tidy(&self, index: IndexId, bounds: &Bounds, direction: Direction, skipped: u64) {
         let (memtables, rules) = {
             let state = self.state.read();
@@ -48,7 +48,7 @@ impl Runs {
     }
 }
 
-/// True if `old` and then `new`, on one key, come to nothing.
+/// True if `old` followed by `new`, on one key, cancel.
 fn cancel(rules: Rules, commits: &dyn CommitTable, old: &NodeRef<'_>, new: &NodeRef<'_>) -> bool {
     if old.op & (INS | FRESH) != INS | FRESH || new.op & DEL == 0 {
         return false;

@@ -1,14 +1,15 @@
-//! A cursor over one index at a snapshot: merge of memtables and runs, visible live entries only,
-//! both directions, covering.
+//! A cursor over one index at a snapshot: a merge of memtables and runs that returns only visible
+//! live entries, in both directions, index-only if wanted.
 //!
-//! It keeps a key, not a view (D6): when memtables or runs changed, or after 100 ms, it takes the
-//! present view and seeks behind its last key. Parked ([`IndexCursor::park`]), it leaves its view
-//! where any change takes it away (`parked`); if nothing changed it goes on with it. An entry is
-//! returned only if the view was still the present one after its visibility was judged: so a
-//! transaction whose entries a flush has dropped may leave the commit table (A5).
+//! It keeps a key, not a view (D6): when memtables or runs have changed, or after 100 ms, it takes
+//! the present view and seeks behind its last key. An idle cursor ([`IndexCursor::park`]) stores
+//! its view where any change takes it away (`idle_cursor_views`); if nothing changed it continues
+//! with that view. An entry is returned only if the view was still the present one after its
+//! visibility was judged. So a transaction whose entries a flush has dropped may leave the commit
+//! table (A5).
 //!
-//! Forward, the caller gets the bytes where they lie, in a block or a memtable; the cursor moves on
-//! at the next call, and copies the key only when it lets go of the view.
+//! Forward, the caller gets the bytes in place, in a block or a memtable. The cursor advances at
+//! the next call, and copies the key only when it releases the view.
 
 use crate::Runs;
 use crate::read::idle_cursor_views::Ticket;
@@ -25,8 +26,8 @@ const CLOCK_EVERY: u32 = 256;
 /// Entries that a scan skips before it tidies.
 const SKIPPED_MAX: u64 = 32;
 
-/// A range of an index. Bounds are prefixes of `column bytes ++ pk`: `Included` takes in every key
-/// that starts with the bound, `Excluded` leaves all of them out.
+/// A range of an index. Bounds are prefixes of `column bytes ++ pk`: `Included` contains every key
+/// that starts with the bound, `Excluded` none of them.
 #[derive(Clone, Debug)]
 pub struct KeyRange {
     /// Lower end.
@@ -61,7 +62,7 @@ impl KeyRange {
             Bound::Included(key) => prefix_end(&key),
             Bound::Excluded(key) => Some(key),
         };
-        // No prefix end above the lower bound: an empty range.
+        // The prefix has no end above the lower bound: an empty range.
         match low {
             Some(low) => (low, high),
             None => (Vec::new(), Some(Vec::new())),
@@ -97,32 +98,32 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// Which entries a cursor gives.
+/// The entries that a cursor returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sees {
-    /// Those whose newest entry that the snapshot sees is an INS.
+    /// Keys whose newest entry visible to the snapshot is an INS.
     #[default]
     Snapshot,
-    /// READ UNCOMMITTED: those whose newest entry is an INS, whoever made it, unless it was
-    /// reverted.
+    /// READ UNCOMMITTED: keys whose newest entry of any transaction is an INS, unless it was
+    /// undone.
     Newest,
-    /// Those that a row may have which is seen in the snapshot's version or in a committed or own
-    /// one after it. The caller looks at the row: there may be more of them.
+    /// Keys of rows visible in the snapshot's version, or in a committed or own version after it.
+    /// The caller checks the row, because there may be more keys.
     SnapshotOrLater,
 }
 
-/// What an entry says of its key.
+/// The meaning of an entry for its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Says {
-    /// The key is there.
+    /// The key exists.
     Live,
-    /// It is not.
+    /// The key does not exist.
     Dead,
-    /// Nothing: an older one decides.
+    /// An older entry decides.
     Nothing,
 }
 
-/// How far the cursor is, beside where its merger stands.
+/// The progress of the cursor, relative to the position of its merger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At the beginning of the range.
@@ -143,24 +144,24 @@ pub struct IndexCursor {
     sees: Sees,
     direction: Direction,
     bounds: Arc<Bounds>,
-    /// It goes over the index once, past the cache.
+    /// It reads the index once from end to end, past the cache.
     pass: Option<Arc<Pass>>,
     merger: Option<Merger>,
-    /// Where the merger is while parked.
+    /// The place of the merger while the cursor is idle.
     ticket: Option<Ticket>,
     view_version: u64,
     /// Zero: not known yet.
     view_until_ns: u64,
     calls: u32,
     place: Place,
-    /// What `place` refers to; in reverse also the entry that was returned last.
+    /// The key of `place`; in reverse also the entry that was returned last.
     key: Vec<u8>,
     pk_len: usize,
     value: Vec<u8>,
     done: bool,
     skipped: u64,
     undecided: Option<TxnId>,
-    /// Forward: entries looked at, and how many of them end the scan.
+    /// Forward: entries examined, and the number that ends the scan.
     passed: u64,
     passed_max: u64,
 }
@@ -200,22 +201,22 @@ impl IndexCursor {
         }
     }
 
-    /// Forward: it ends behind the first key at which it has looked at so many entries.
+    /// Forward: the scan ends behind the first key at which it has examined this many entries.
     pub(crate) fn set_limit(&mut self, entries: u64) {
         self.passed_max = entries;
     }
 
-    /// Entries of the keys that it has behind it, seen or not.
+    /// Entries of the keys behind it, visible or not.
     pub(crate) fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// It ended there, or may have.
+    /// True if it ended there, or may have.
     pub(crate) fn is_at_limit(&self) -> bool {
         self.passed >= self.passed_max
     }
 
-    /// Says which entries it gives, before it gives the first.
+    /// Sets which entries it returns, before the first.
     pub fn set_sees(&mut self, sees: Sees) {
         self.sees = sees;
     }
@@ -225,14 +226,14 @@ impl IndexCursor {
         self.pass = Some(pass.clone());
     }
 
-    /// A transaction that has an undecided entry, INS or DEL, among those passed so far, the
-    /// snapshot's own apart: a locking read waits for it and reads again (A7).
+    /// A transaction other than the snapshot's own that has an undecided entry, INS or DEL, among
+    /// those passed so far: a locking read waits for it and reads again (A7).
     pub fn undecided(&self) -> Option<TxnId> {
         self.undecided
     }
 
-    /// Leaves memtables and files to those who may want to be rid of them before the next call: to
-    /// be called before returning to a client that may stay idle (D6).
+    /// Makes the cursor idle: memtables and files can be released before the next call. To be
+    /// called before returning to a client that may stay idle (D6).
     pub fn park(&mut self) {
         self.keep_key();
         if let Some(merger) = self.merger.take() {
@@ -241,14 +242,14 @@ impl IndexCursor {
         }
     }
 
-    /// Goes on with the view it left, or with none.
+    /// Continues with the stored view, or without one.
     fn unpark(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.merger = self.runs.parked.take(&ticket);
         }
     }
 
-    /// Lets go of the view; the next call takes another one and seeks behind its key.
+    /// Releases the view; the next call takes another one and seeks behind its key.
     pub(crate) fn let_go(&mut self) {
         self.keep_key();
         self.merger = None;
@@ -257,7 +258,7 @@ impl IndexCursor {
         }
     }
 
-    /// Copies the key that the merger stands on, if the place is there.
+    /// Copies the key of the merger's position, if the position is there.
     fn keep_key(&mut self) {
         if self.place == Place::Lent
             && let Some(item) = self.merger.as_ref().and_then(Merger::top)
@@ -334,7 +335,7 @@ impl IndexCursor {
     fn count_skipped(&mut self) {
         if self.skipped > 0 {
             self.runs.metrics().add(Metric::EntriesSkipped, self.skipped);
-            // Who looks here and there would find the places tidied where he looks next.
+            // A reader of scattered places would find the entries removed at its next place.
             if self.skipped > SKIPPED_MAX && self.passed_max == u64::MAX {
                 self.runs.tidy(self.index, &self.bounds, self.direction, self.skipped);
             }
@@ -342,7 +343,8 @@ impl IndexCursor {
         }
     }
 
-    /// Goes to the next visible live entry; false at the end. After an error it is where it was.
+    /// Advances to the next visible live entry; false at the end. After an error it is where it
+    /// was.
     fn find(&mut self) -> Result<bool> {
         loop {
             if self.is_view_old() {
@@ -383,7 +385,7 @@ impl IndexCursor {
         Says::Nothing
     }
 
-    /// Of views that see more than the snapshot.
+    /// For views that see more than the snapshot.
     fn judge_later(&self, item: &Item<'_>) -> Says {
         let commits = self.runs.commits();
         let is_live = item.op & entry_op::INS != 0;
@@ -392,7 +394,7 @@ impl IndexCursor {
                 !commits.is_dead(stamp)
             }
             (Sees::Newest, _) => true,
-            // A later DEL takes nothing from who sees the snapshot's version of the row.
+            // A later DEL does not matter to a reader of the snapshot's version of the row.
             (_, version) if is_live => {
                 version.is_visible(&Snapshot { at: Lsn::MAX, ..self.snapshot }, commits)
             }
@@ -412,8 +414,8 @@ impl IndexCursor {
             self.passed += 1 + older;
         }
         loop {
-            // From here on the merger is past the last key returned, and no key is kept: if the
-            // view changes, the search goes on at the key that it stands on.
+            // From here on the merger is past the last returned key, and no key is kept. If the
+            // view changes, the search continues at the merger's key.
             let Some(item) = merger.top() else { return Ok(Step::End) };
             if self.bounds.is_above(item.key) || self.is_at_limit() {
                 return Ok(Step::End);
@@ -463,7 +465,7 @@ impl IndexCursor {
                     live = says == Says::Live;
                     self.value.clear();
                     self.value.extend_from_slice(item.value);
-                    // What it supersedes is passed over.
+                    // The entry that it supersedes is passed over.
                     passed = std::mem::replace(&mut shown, passed);
                 }
                 self.pass(merger, passed);
@@ -503,6 +505,6 @@ enum Step {
     /// The merger stands on the next entry (forward), or `key` and `value` hold it (reverse).
     Live,
     End,
-    /// The view changed while judging: take it again.
+    /// The view changed during the judgement: take it again.
     Stale,
 }

@@ -1,12 +1,12 @@
-//! How many rows a range of an index holds, about. Fences and leaves of memtables tell how many
-//! *entries* lie in it: those of deletes, those that others have taken the place of and those of
-//! transactions that were rolled back included. Where these may be many, cursors look at a few
-//! entries at places all over the range, drawn by where entries are, and the share of rows among
-//! them stands for the others.
+//! Estimates the number of rows in a range of an index. Fences and leaves of memtables give the
+//! number of *entries*, including entries of deletes, superseded entries and entries of aborted
+//! transactions. If these may be many, cursors examine a few entries at places spread over the
+//! range, chosen by the positions of entries, and the share of rows among them is applied to the
+//! others.
 //!
-//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted, and
-//! `ENTRIES_SEEN` entries at `PLACES` places, and at each of a few more as many as at one of these,
-//! are looked at, whatever the index holds.
+//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted. At most
+//! `ENTRIES_SEEN` entries at `PLACES` places are examined, and at each of a few more places as many
+//! as at one of these, whatever the size of the index.
 
 use crate::memtable::Memtable;
 use crate::read::cursor::IndexCursor;
@@ -17,21 +17,21 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A range that holds so many times the entries of the rows that would be counted is not counted.
+/// A range with this many times the entries of the rows to be counted is not counted.
 const ENTRIES_EACH: u64 = 8;
-/// Places of a range that are looked at.
+/// Places of a range that are examined.
 const PLACES: u64 = 16;
-/// Entries that are looked at, at these together.
+/// Entries that are examined at these places together.
 const ENTRIES_SEEN: u64 = 1024;
-/// Places that are looked at beside those, where rows begin or end within the range: neighbours
-/// have so many times the share of rows.
+/// Additional places, where rows begin or end within the range, that is, where neighbouring shares
+/// of rows differ by this factor.
 const PLACES_BETWEEN: u64 = 8;
 const UNEVEN_TIMES: f64 = 4.0;
-/// No place is looked for among fewer entries.
+/// No additional place is looked for among fewer entries.
 const ENTRIES_BETWEEN: u64 = 4 * ENTRIES_SEEN / PLACES;
-/// Looks at most where flushes and compactions come in between.
+/// Attempts, at most, if flushes and compactions interrupt.
 const LOOKS: u32 = 4;
-/// Entries of which no more than one in so many can be no row, or take one away, count as rows.
+/// All entries count as rows if at most one in this many may not be a row or may remove one.
 const FEW: u64 = 8;
 
 /// Sorted entries of one source in a range.
@@ -40,19 +40,19 @@ enum Part {
     Memory(Arc<Memtable>),
 }
 
-/// What a look at some entries found.
+/// The result of examining some entries.
 struct Seen {
-    /// The key there.
+    /// The key of the place.
     place: Vec<u8>,
-    /// The part of them that are rows.
+    /// The part of the entries that are rows.
     share: f64,
-    /// Entries from there to the next place that was looked at.
+    /// Entries from there to the next examined place.
     entries: u64,
-    /// No place was found between the two.
+    /// There is no further place between the two.
     is_last: bool,
 }
 
-/// Behind which place a look tells most: those before the next have a very different share.
+/// The place behind which an additional one helps most: the share of the next place differs most.
 fn steepest(seen: &[Seen]) -> Option<usize> {
     let step = |at: usize| {
         let (a, b) = (&seen[at], &seen[at + 1]);
@@ -71,7 +71,7 @@ struct Entries {
     high: Option<Vec<u8>>,
     parts: Vec<(Part, u64)>,
     count: u64,
-    /// Those that may be no row.
+    /// Entries that may not be rows.
     doubtful: u64,
 }
 
@@ -84,7 +84,7 @@ impl Entries {
         }
     }
 
-    /// Those in a part of the range.
+    /// The entries in a part of the range.
     fn within(&self, low: &[u8], high: Option<&[u8]>) -> Result<Entries> {
         let mut found = Entries {
             index: self.index,
@@ -110,7 +110,7 @@ impl Entries {
         Ok(found)
     }
 
-    /// Counts the entries from one place that was looked at to the next.
+    /// Counts the entries from one examined place to the next.
     fn count_behind(&self, seen: &mut [Seen], at: usize) -> Result<()> {
         let next = seen.get(at + 1).map_or(self.high.as_deref(), |next| Some(&next.place[..]));
         let count = self.within(&seen[at].place, next)?.count;
@@ -118,13 +118,13 @@ impl Entries {
         Ok(())
     }
 
-    /// A key in the middle of those of the largest part.
+    /// A key in the middle of the largest part.
     fn middle(&self) -> Result<Option<Vec<u8>>> {
         let largest = self.parts.iter().max_by_key(|(_, count)| *count);
         largest.map_or(Ok(None), |(part, _)| self.key_of(part, 500))
     }
 
-    /// The greatest of the keys that the last entries of the parts are near.
+    /// The greatest of the keys near the last entries of the parts.
     fn last_key(&self) -> Result<Option<Vec<u8>>> {
         let mut last = None;
         for (part, _) in &self.parts {
@@ -133,7 +133,7 @@ impl Entries {
         Ok(last)
     }
 
-    /// A key with so many thousandths of a part's entries before it.
+    /// A key with this many thousandths of a part's entries before it.
     fn key_of(&self, part: &Part, thousandths: usize) -> Result<Option<Vec<u8>>> {
         let high = self.high.as_deref();
         match part {
@@ -159,9 +159,9 @@ impl Entries {
 }
 
 impl Runs {
-    /// About how many rows a range holds for a snapshot: counted, if they are fewer than
-    /// `counted_max` and not too many other entries lie among them; else estimated. Never 0 unless
-    /// certain: what others have not decided yet may become one.
+    /// The approximate number of rows in a range for a snapshot: counted if they are fewer than
+    /// `counted_max` and few other entries lie among them; otherwise estimated. Never 0 unless
+    /// certain, because undecided entries of others may become rows.
     ///
     /// # Errors
     /// Of reading and decoding storage; `NotFound` if there is no such index.
@@ -185,7 +185,7 @@ impl Runs {
                 snapshot,
                 counted_max,
             )?;
-            // A share found in a later view, which a flush or merge has made, says nothing of the
+            // A share found in a later view, after a flush or compaction, does not apply to the
             // entries of an earlier one.
             if looks == LOOKS || self.view_version() == version {
                 return Ok(rows);
@@ -220,7 +220,7 @@ impl Runs {
         Ok(rows.max(counted).max(1))
     }
 
-    /// What fences and leaves tell of a range.
+    /// The numbers of a range from fences and leaves.
     fn entries_of(&self, index: IndexId, low: Vec<u8>, high: Option<Vec<u8>>) -> Result<Entries> {
         let view = self.view(index)?;
         let (parts, count, doubtful) = (Vec::new(), 0, 0);
@@ -231,8 +231,8 @@ impl Runs {
                 let there = segment.entries_between(&low, entries.high.as_deref())?;
                 let info = &segment.info;
                 let doubtful = match info.pending.is_empty() {
-                    // Each delete takes another entry away. What is superseded is told only by who
-                    // wrote the segment in this life; for the others their deletes stand.
+                    // Each delete removes another entry. Superseded entries are known only for
+                    // segments written since the open; for other segments their deletes are used.
                     true => info.deletes.saturating_mul(2).max(info.superseded),
                     false => there,
                 };
@@ -256,8 +256,8 @@ impl Runs {
         IndexCursor::new(self.clone(), entries.index, range, Direction::Forward, snapshot)
     }
 
-    /// About how many of the entries are rows, by looks at some of them, and at more where
-    /// neighbouring looks found very different shares.
+    /// The approximate number of rows among the entries, by examining some of them, and more
+    /// between neighbours with very different shares.
     fn rows_among(self: &Arc<Self>, entries: &Entries, snapshot: Snapshot) -> Result<u64> {
         let mut places = BTreeSet::from([entries.low.clone()]);
         for i in 0..PLACES {

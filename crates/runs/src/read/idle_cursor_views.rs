@@ -1,17 +1,17 @@
-//! What cursors leave behind between the calls of a client that may stay idle (D6): their views of
-//! memtables and runs, in a few slots. Whoever changes what there is takes all of them away; then,
-//! or when others needed the slot, the cursor seeks again from its key.
+//! The views of memtables and runs that cursors leave between the calls of a client that may stay
+//! idle (D6), in a few slots. Every change of memtables or runs takes all of them away. Then, or if
+//! another cursor needed the slot, the cursor seeks again from its key.
 //!
-//! Invariants: nothing stays in a slot that was put there under an older version than the present
-//! one (`put` asks under the slot's lock, whoever makes a new version does so before `clear`);
-//! there is never more than the slots hold, however many cursors there are. Only `cursor` puts,
-//! only `Runs::changed` clears. The models of `crates/sim/tests/models` compile this file against
-//! their own locks and atomics.
+//! Invariants: no slot keeps a view that was stored under an older version than the present one
+//! (`put` checks under the slot's lock, and a new version is published before `clear`). There are
+//! never more views than slots, however many cursors exist. Only `cursor` puts, only
+//! `Runs::changed` clears. The models of `crates/sim/tests/models` compile this file against their
+//! own locks and atomics.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Where something was put; never given twice.
+/// The place of a stored view; never reused.
 pub(crate) struct Ticket(u64);
 
 /// The slots.
@@ -32,8 +32,7 @@ impl<T> IdleCursorViews<T> {
         &self.slots[ticket as usize % self.slots.len()]
     }
 
-    /// Puts it into the slot used longest ago, in the place of what lies there; not if it
-    /// `is_old`.
+    /// Stores it in the least recently used slot, in place of its content; not if it `is_old`.
     pub fn put(&self, what: T, is_old: impl FnOnce() -> bool) -> Option<Ticket> {
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         let mut slot = self.slot(ticket).lock();
@@ -52,7 +51,7 @@ impl<T> IdleCursorViews<T> {
         slot.take_if(|(of, _)| *of == ticket.0).map(|(_, what)| what)
     }
 
-    /// Lets go of everything; how much that was.
+    /// Releases everything; returns the number of views.
     pub fn clear(&self) -> u64 {
         let gone = |slot: &Mutex<Option<(u64, T)>>| slot.lock().take().is_some();
         self.slots.iter().map(|slot| u64::from(gone(slot))).sum()

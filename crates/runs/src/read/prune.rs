@@ -1,21 +1,21 @@
-//! Pruning: which of many parts can hold what a query asks for. A part is whatever has keys of its
-//! own and is searched by itself, such as a chunk of a table with its indexes. Its summary states
-//! the least and the greatest key and, if asked for, a Bloom filter over the keys; parts that
-//! cannot hold the key or range are not opened.
+//! Pruning: which of many parts can hold the keys of a query. A part is anything that has keys of
+//! its own and is searched separately, such as a chunk of a table with its indexes. Its summary has
+//! the least and the greatest key and, if wanted, a Bloom filter over the keys; parts that cannot
+//! hold the key or range are not opened.
 //!
-//! Invariant: a part that holds a key asked for is never pruned; one that does not may stay.
+//! Invariant: a part that holds a requested key is never pruned; a part without it may remain.
 
 use evenkeel_base::Result;
 use evenkeel_format::run::{Filter, FilterBuilder, hash_key};
 
-/// What a query asks of each part.
+/// The request of a query to each part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// One key.
     Key {
         /// The key.
         key: &'a [u8],
-        /// Its hash, taken once for all parts.
+        /// Its hash, computed once for all parts.
         hash: u64,
     },
     /// Keys from `low` to `high`, both included.
@@ -41,7 +41,7 @@ struct Bounds {
     max: Box<[u8]>,
 }
 
-/// What is known of a part without opening it.
+/// The facts of a part that is not opened.
 #[derive(Debug)]
 pub struct Summary {
     bounds: Bounds,
@@ -49,7 +49,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// False if the part holds nothing of what is asked.
+    /// False if the part holds nothing of the request.
     pub fn may_hold(&self, asked: &Asked<'_>) -> bool {
         let Bounds { min, max } = &self.bounds;
         match asked {
@@ -87,11 +87,11 @@ impl SummaryBuilder {
         }
     }
 
-    /// The summary, with a filter or without; none for a part without keys, which nothing needs to
-    /// open.
+    /// The summary, with or without a filter; none for a part without keys, which need not be
+    /// opened.
     ///
     /// # Errors
-    /// None but `Internal`.
+    /// Only `Internal`.
     pub fn finish(self, with_filter: bool) -> Result<Option<Summary>> {
         let Some(bounds) = self.bounds else { return Ok(None) };
         let filter = match with_filter {
@@ -110,7 +110,7 @@ mod tests {
 
     fn summary(keys: &BTreeSet<u16>, with_filter: bool) -> Option<Summary> {
         let mut builder = SummaryBuilder::default();
-        // Not in order: the range must not depend on it.
+        // In another order: the range must not depend on it.
         for key in keys.iter().rev() {
             builder.push(&key.to_be_bytes());
         }

@@ -7,7 +7,7 @@ use crate::run::writer::Purpose;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Error, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::{DataBlock, RunEntry, RunVersion};
-use evenkeel_io::{AlignedBuf, Runtime};
+use evenkeel_io::AlignedBuf;
 use evenkeel_sched::Scheduler;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ thread_local! {
     static READ_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes of blocks that this thread has read so far into the cache, for itself: what tells apart
-/// who of those that share the metrics has read.
+/// Bytes of blocks that this thread has read into the cache so far. It separates the reads of one
+/// user from those of others that share the metrics.
 pub fn block_read_bytes() -> u64 {
     READ_BYTES.get()
 }
 
-/// Where blocks come from.
+/// The source of blocks.
 pub(crate) enum BlockLoader {
     /// The cache, filled one block at a time.
     Cached(Arc<CachedBlocks>),
@@ -40,14 +40,14 @@ pub(crate) struct ReadAhead {
     purpose: Purpose,
     span: Option<BlockSpan>,
     pass: Option<Arc<Pass>>,
-    /// What was read will be written to another place: the cache lets it go.
+    /// The blocks will be written to another place: the cache releases them.
     consumes: Option<Arc<CachedBlocks>>,
 }
 
-/// What the loaders of a cursor share that goes over an index once: it asks the governor itself,
-/// when it holds no view, and where it takes another view goes on with what was read ahead.
+/// Shared by the loaders of a cursor that reads an index once. The cursor asks the governor itself
+/// while it holds no view, and continues with the bytes read ahead after it takes another view.
 pub(crate) struct Pass {
-    /// Reads so far ahead, counted there, for that.
+    /// How far reads go ahead, the metric that counts them, and their purpose.
     pub ahead: usize,
     pub metric: Metric,
     pub purpose: Purpose,
@@ -66,7 +66,7 @@ impl Pass {
         self.unasked.swap(0, Ordering::Relaxed)
     }
 
-    /// Nobody goes on with what is left of the view before.
+    /// The bytes left from the view before are not used.
     pub(crate) fn forget(&self) {
         self.spans.lock().clear();
     }
@@ -114,8 +114,8 @@ impl BlockLoader {
         })
     }
 
-    /// As `sequential`, of what will be written into another run: what the cache has of it goes,
-    /// and what is written takes its place (`RunWriter`).
+    /// As `sequential`, for blocks that will be written into another run: the cache releases its
+    /// copies, and the output takes their place (`RunWriter`).
     pub(crate) fn consuming(
         blocks: &Arc<CachedBlocks>,
         ahead: usize,
@@ -138,9 +138,9 @@ impl BlockLoader {
         loader
     }
 
-    /// As the `i`th of `n` that are read side by side: it begins with little, and each with another
-    /// part. So the first entry does not wait for all to read as far ahead as they will, nor do all
-    /// come to the end of that at once.
+    /// As the `i`th of `n` iterators that are read side by side: each begins with little and with a
+    /// different part. So the first entry does not wait until all have read ahead as far as they
+    /// will, and their read-ahead does not end at the same time.
     pub(crate) fn one_of(mut self, i: usize, n: usize) -> BlockLoader {
         if let BlockLoader::Sequential(ReadAhead { ahead, ahead_max, .. }) = &mut self {
             *ahead = *ahead_max * (i + 1) / (4 * n.max(1));
@@ -190,7 +190,8 @@ impl ReadAhead {
         let Some(span) = &self.span else {
             return Err(Error::internal("no span of a run file"));
         };
-        // A little too early for who reads before the piece is installed: he reads it once more.
+        // A little too early for readers that come before the piece is installed: they read it once
+        // more.
         if let Some(blocks) = &self.consumes {
             blocks.cache.let_go(file, position);
         }
@@ -243,7 +244,8 @@ pub(crate) struct RunIter {
     key: Vec<u8>,
     entry: RunEntry,
     valid: bool,
-    /// Reverse: the entries of the present restart not yet visited, with the ends of their keys.
+    /// Reverse: the entries of the present restart that are not yet visited, with the ends of their
+    /// keys.
     group: Vec<(u32, u32, RunEntry)>,
     group_keys: Vec<u8>,
     restart: u32,
@@ -261,7 +263,7 @@ const NO_ENTRY: RunEntry = RunEntry {
     repeats: false,
 };
 
-/// Most keys fit.
+/// Most keys fit this.
 const KEY_BYTES: usize = 64;
 
 impl RunIter {
@@ -283,7 +285,7 @@ impl RunIter {
         }
     }
 
-    /// Its reader passed over an entry that is dead, superseded or not for it.
+    /// Its reader passed over an entry that is dead, superseded or invisible.
     #[inline]
     pub(crate) fn skip(&mut self) {
         self.skipped += 1;
@@ -337,7 +339,7 @@ impl RunIter {
         self.next_block()
     }
 
-    /// To the next entry. If that fails it stands where it stood.
+    /// Advances to the next entry. After an error the position is unchanged.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         let Some(block) = self.block.as_ref() else {
@@ -368,7 +370,8 @@ impl RunIter {
             return Ok(());
         }
         let block = self.loader.load(&segments[segment], number)?;
-        // A block begins with a restart: checked, for the key of the one before is still there.
+        // A block begins with a restart; check this, because the key of the block before is still
+        // in place.
         block.restart_key(0)?;
         self.entry = block.decode(block.start(), &mut self.key, self.entry.pk_len)?;
         (self.segment, self.number, self.block) = (segment, number, Some(block));
@@ -453,7 +456,7 @@ impl RunIter {
                 // The blocks before hold no key above the fence of this one.
                 let fences = segments[self.segment].fences()?;
                 let fence = fences.key(self.number);
-                // Those wholly below the run's own `low` may be gone.
+                // Blocks wholly below the run's own `low` may be freed.
                 if self.number > 0 && (fence < &self.bounds.low[..] || fence <= &self.run.low[..]) {
                     return Ok(());
                 }

@@ -8,7 +8,7 @@ use evenkeel_format::head::head_of;
 use evenkeel_format::run::RunVersion;
 use std::cmp::Ordering;
 
-/// The time of an entry.
+/// The timestamp of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     /// Committed at this timestamp (zero: visible to everyone).
@@ -34,7 +34,7 @@ impl Version {
     }
 }
 
-/// An entry where a source stands.
+/// The entry at the position of a source.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     /// Column bytes, then pk.
@@ -54,7 +54,7 @@ pub enum Direction {
     Reverse,
 }
 
-/// The variants are of like use: a box would cost each reader an allocation for each run.
+/// The variants are used equally often: a box would cost each reader an allocation for each run.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum Source {
     Memory(MemIter),
@@ -135,7 +135,7 @@ impl Source {
     }
 }
 
-/// A source that stands on an entry.
+/// A source positioned on an entry.
 #[derive(Clone, Copy)]
 struct Standing {
     /// Head of its key: most comparisons end here.
@@ -143,7 +143,7 @@ struct Standing {
     source: u32,
 }
 
-/// A merge of sources: a binary heap of those that stand on an entry.
+/// A merge of sources: a binary heap of those positioned on an entry.
 pub(crate) struct Merger {
     sources: Vec<Source>,
     heap: Vec<Standing>,
@@ -178,7 +178,7 @@ impl Merger {
     }
 
     /// True if source `a` comes before `b`. Forward: newest first among equal keys; reverse: oldest
-    /// first, so that the last visible one of a key is the newest.
+    /// first, so that the last visible entry of a key is the newest.
     #[inline]
     fn precedes(&self, a: Standing, b: Standing) -> bool {
         let order = match a.head.cmp(&b.head) {
@@ -219,7 +219,7 @@ impl Merger {
         self.heap.first().and_then(|first| self.sources[first.source as usize].item())
     }
 
-    /// Who has the first entry; 0 if there is none.
+    /// The source of the first entry; 0 if there is none.
     #[inline]
     pub(crate) fn first_source(&self) -> u32 {
         self.heap.first().map_or(0, |first| first.source)
@@ -231,7 +231,7 @@ impl Merger {
         self.sources[source as usize].skip();
     }
 
-    /// Goes on to the next entry. If that fails the merger stands where it stood.
+    /// Advances to the next entry. After an error the position is unchanged.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<()> {
         let Some(first) = self.heap.first_mut() else { return Ok(()) };
@@ -247,12 +247,12 @@ impl Merger {
         Ok(())
     }
 
-    /// Forward: goes on to the next key, past all older entries of the present one. Returns how
-    /// many those were. If that fails the merger stands on an entry of the present key.
+    /// Forward: advances to the next key, past all older entries of the present one. Returns the
+    /// number of those. After an error the merger stands on an entry of the present key.
     pub(crate) fn next_key(&mut self) -> Result<u64> {
         let mut older = 0;
         while let Some(first) = self.heap.first().copied() {
-            // Who else has this key stands right below the top of the heap.
+            // Other sources with this key are right below the top of the heap.
             let is_same =
                 |other: &Standing| other.head == first.head && self.key(*other) == self.key(first);
             let others = self.heap.iter().skip(1).take(2).any(is_same);

@@ -1,5 +1,5 @@
 //! Hash-slot latches of unique keys (D5): two inserts of one key take turns between their check and
-//! their write. Held across reads of storage, so built on events.
+//! their write. They are held across reads of storage, so they are built on events.
 
 use crate::latch::IoLatch;
 use evenkeel_base::{Cause, IndexId};

@@ -1,30 +1,30 @@
-//! Decompressed run blocks in memory: shards of a hash map and a clock. What is written comes in
-//! where there is room, and what a compaction has read goes, so that whoever reads a run that was
-//! just built or merged finds in memory what he would have found before. A block that comes in
-//! takes the memory of one that went: who reads now is often another thread than who read before,
-//! and the heap keeps what is freed in one thread's part from the others, so that the cache would
-//! take its size twice. It leaves to fences what they take beyond their share (`resident`).
+//! Decompressed run blocks in memory: shards, each with a hash map and a clock. Written blocks
+//! enter where there is room, and blocks that a compaction has read leave, so that readers of a run
+//! that was just built or compacted find in memory what they would have found before. A block that
+//! enters reuses the memory of one that left: the reading thread is often another one than before,
+//! and the heap keeps the freed memory of one thread from the others, so that the cache would take
+//! twice its size. The cache yields to fences the memory that they take beyond their share
+//! (`filter_cache`).
 
 use crate::run::filter_cache::FilterCache;
 use evenkeel_base::sync::Mutex;
 use evenkeel_format::run::DataBlock;
-use evenkeel_io::Runtime;
 use evenkeel_sched::{GhostCache, Scheduler};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
-/// A shard may hold so much in any case.
+/// The least size of a shard.
 const SHARD_BYTES_MIN: usize = 64 << 10;
-/// What a block takes here beside its memory: its slot, its place in the map, what the heap adds.
+/// Overhead of a block: its slot, its entry in the map, and that of the heap.
 const SLOT_BYTES: usize = size_of::<Slot>() + 2 * size_of::<(Key, usize)>() + 32;
-/// A smaller block comes in when it is read and no sooner: of many indexes that are small and not
-/// read, nothing is in memory (D2).
+/// A smaller block enters only when it is read: nothing of many small and unread indexes is in
+/// memory (D2).
 const WRITTEN_BYTES_MIN: usize = 1 << 10;
-/// What a compaction lets go is inherited by what it writes next, not by what it writes much later.
+/// The memory that a compaction frees is used for its next output, not for much later output.
 const LET_GO_BYTES_MAX: u64 = 256 << 10;
-/// Blocks whose memory is kept for the next ones, at most.
+/// Buffers of former blocks that are kept for the next ones, at most.
 const SPARE_MAX: usize = 32;
 
 type Key = (u64, u64);
@@ -43,7 +43,7 @@ struct Shard {
     bytes: usize,
 }
 
-/// Keys are file number and position: mixing them is enough.
+/// Keys are file number and position, so mixing their bits is a sufficient hash.
 #[derive(Default)]
 struct KeyHasher(u64);
 
@@ -67,20 +67,20 @@ pub(crate) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
     bytes_max: AtomicU64,
     filter_cache: Arc<FilterCache>,
-    /// Memory of blocks that went.
+    /// Buffers of former blocks.
     spare: Mutex<Vec<Vec<u8>>>,
     ghosts: GhostCache,
-    /// Of what compactions have let go, what they have not put anything in the place of.
+    /// Bytes that compactions have freed and not replaced.
     let_go_bytes: AtomicU64,
 }
 
-/// Run blocks in memory: for readers, and from those who write them.
+/// The run blocks in memory, for readers and writers of runs.
 pub(crate) struct CachedBlocks {
     pub sched: Arc<Scheduler>,
     pub cache: BlockCache,
 }
 
-/// A block's name among the ghosts.
+/// The name of a block in the ghost cache.
 fn ghost(key: Key) -> u64 {
     key.0.rotate_left(40) ^ key.1
 }
@@ -97,20 +97,19 @@ impl BlockCache {
         }
     }
 
-    /// Changes how much it may hold. A cache that holds more gives it up as blocks come in, or by
-    /// `trim`.
+    /// Changes the size of the cache. If it holds more it shrinks as blocks enter, or by `trim`.
     pub(crate) fn set_bytes(&self, bytes: u64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// What each shard may hold now.
+    /// The present maximum of each shard.
     fn shard_bytes_max(&self) -> usize {
         let bytes =
             self.bytes_max.load(Ordering::Relaxed).saturating_sub(self.filter_cache.beyond());
         (bytes as usize / SHARDS).max(SHARD_BYTES_MIN)
     }
 
-    /// Gives up what it holds beyond that now.
+    /// Evicts blocks beyond the present maximum.
     pub(crate) fn trim(&self) {
         for shard in &self.shards {
             let mut freed = Vec::new();
@@ -125,7 +124,7 @@ impl BlockCache {
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 
-    /// Blocks that left the cache: what more memory would save.
+    /// Blocks that left the cache; their misses show what more memory would save.
     pub(crate) fn ghosts(&self) -> &GhostCache {
         &self.ghosts
     }
@@ -168,10 +167,10 @@ impl BlockCache {
         self.keep(freed);
     }
 
-    /// A block that was just written, for whoever reads it soon: where there is room, or, if a
-    /// merge `inherits`, in place of what the compaction has read and let go.
+    /// Adds a block that was just written, for readers that come soon: if there is room or, for a
+    /// compaction that `inherits`, in place of the blocks that it has read.
     pub(crate) fn put_written(&self, file: u64, position: u64, raw: &[u8], inherits: bool) {
-        // No less than it takes: heads of its restarts are few.
+        // An upper bound of its size, because the heads of its restarts are few.
         let most = raw.len() + raw.len() / 4 + SLOT_BYTES;
         if raw.len() < WRITTEN_BYTES_MIN {
             return;
@@ -186,19 +185,19 @@ impl BlockCache {
         let mut bytes = self.spare();
         bytes.clear();
         bytes.extend_from_slice(raw);
-        // Who cannot read it will be told so when he reads it from the file.
+        // A block that does not parse is reported when it is read from the file.
         if let Ok(block) = DataBlock::parse(bytes) {
             self.put(file, position, Arc::new(block));
         }
     }
 
-    /// So much of what compactions have let go is taken by what they write.
+    /// Uses this many of the bytes that compactions have freed for their output.
     fn inherit(&self, bytes: u64) -> bool {
         let less = |left: u64| left.checked_sub(bytes);
         self.let_go_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// A compaction has read a block, and writes what is in it to another place.
+    /// A compaction has read a block and writes its entries to another place.
     pub(crate) fn let_go(&self, file: u64, position: u64) {
         let key = (file, position);
         let mut shard = self.shard(key).lock();
@@ -208,12 +207,12 @@ impl BlockCache {
         let bytes = (before - shard.bytes) as u64;
         drop(shard);
         let more = |left: u64| Some((left + bytes).min(LET_GO_BYTES_MAX));
-        // Never refused.
+        // The update never fails.
         let _ = self.let_go_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         self.keep(vec![block]);
     }
 
-    /// Keeps the memory of blocks that nobody uses any more, as far as there is room.
+    /// Keeps the buffers of blocks without users, as far as there is room.
     fn keep(&self, freed: Vec<Arc<DataBlock>>) {
         let raw: Vec<_> = freed.into_iter().filter_map(Arc::into_inner).collect();
         let mut spare = self.spare.lock();
@@ -221,18 +220,18 @@ impl BlockCache {
         spare.extend(raw.into_iter().map(DataBlock::into_raw).take(room));
     }
 
-    /// Memory for a block: of one that went, or none.
+    /// A buffer for a block: that of a former one, or an empty one.
     pub(crate) fn spare(&self) -> Vec<u8> {
         self.spare.lock().pop().unwrap_or_default()
     }
 
-    /// Empties it.
+    /// Removes all blocks.
     #[cfg(test)]
     pub(crate) fn clear(&self) {
         self.shards.iter().for_each(|shard| *shard.lock() = Shard::default());
     }
 
-    /// Bytes that it may hold and does not.
+    /// Bytes that it may hold and does not hold.
     pub(crate) fn bytes_unused(&self) -> u64 {
         (self.shard_bytes_max() as u64 * SHARDS as u64).saturating_sub(self.bytes())
     }
@@ -244,7 +243,7 @@ impl BlockCache {
 }
 
 impl Shard {
-    /// Takes out the first slot the hand finds unused since it last passed.
+    /// Removes the first slot that the hand finds unused since it last passed.
     fn evict(&mut self) -> (Key, Arc<DataBlock>) {
         loop {
             self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
@@ -255,7 +254,7 @@ impl Shard {
         self.take(self.hand)
     }
 
-    /// Takes out a slot; the last one has its place then.
+    /// Removes a slot; the last slot then takes its position.
     fn take(&mut self, at: usize) -> (Key, Arc<DataBlock>) {
         let slot = self.slots.swap_remove(at);
         self.map.remove(&slot.key);

@@ -1,18 +1,20 @@
-//! Files of runs whose list of slices cannot be read, and the indexes they take with them.
+//! Files of runs whose list of slices cannot be read, and the indexes that they damage.
 //!
-//! Such a file does not say what it holds, but its envelopes do: each names its index, and its
-//! checksum binds it to file and place. Slices stand in order of ids, so where bytes between two
-//! envelopes are none, the indexes between theirs may have had a slice there; where bytes at the
-//! end are none, those behind the last. An index that may have lost a slice is damaged: nothing is
-//! read through it (a part of an index is no index), its entries are not flushed and its runs not
-//! merged, since all that can be done with it is to drop it. The file goes with the last of them.
+//! Such a file has no readable list, but its envelopes name their indexes, and their checksums bind
+//! them to file and position. Slices are stored in the order of ids. So where the bytes between two
+//! envelopes are unreadable, the indexes with ids between theirs may have had a slice there; where
+//! bytes at the end are unreadable, those behind the last. An index that may have lost a slice is
+//! damaged: nothing is read through it (a part of an index is useless), its entries are not flushed
+//! and its runs not compacted, because it can only be dropped. The file is removed with the last
+//! damaged index.
 //!
 //! Lifecycle: 1. `finish_restore` finds the files. 2. `find_damaged` finds the indexes, when the
 //! catalog has named them. 3. From the next manifest record or checkpoint on, which may be that of
-//! a flush without their entries, the manifest says that they are dropped; an index that is in the
-//! catalog and dropped is damaged at the next open too, were its file whole again. 4. Dropped. An
-//! index of which a compaction cannot read a block becomes damaged then (`ruin`), and goes on at 3:
-//! else it would be merged in vain for ever, and gather runs without bound.
+//! a flush without their entries, the manifest says that they are dropped. An index that is in the
+//! catalog and dropped in the manifest is damaged at the next open too, even if its file is whole
+//! again. 4. They are dropped. If a compaction cannot read a block of an index, the index becomes
+//! damaged at that time (`ruin`) and continues at 3; otherwise it would be compacted in vain for
+//! ever and gather runs without bound.
 
 use crate::Runs;
 use crate::run::file::{RunFile, path};
@@ -23,25 +25,25 @@ use evenkeel_io::IO_ALIGN;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
-/// Reads that fail one after the other before what they should have read counts as damaged: an
-/// index that does is damaged for good, and a device may fail once.
+/// Consecutive failed reads after which the data counts as damaged: a damaged index stays so, and a
+/// device may fail once.
 pub(crate) const READ_TRIES: u32 = 4;
-/// Bytes looked through at a time for the next envelope.
+/// Bytes searched at a time for the next envelope.
 const WINDOW: usize = 64 << 10;
 
 /// A file whose list of slices cannot be read.
 pub(crate) struct DamagedFile {
-    /// What is wrong with it.
+    /// The error of reading its list.
     error: Error,
     /// Ids of indexes that may have a slice in it.
     ids: Vec<RangeInclusive<u32>>,
-    /// Those among them whose slice is known to be dead.
+    /// Indexes among them whose slice is known to be dead.
     gone: HashSet<IndexId>,
-    /// Indexes that are damaged by it.
+    /// Indexes that it damages.
     holders: BTreeSet<IndexId>,
 }
 
-/// True if a file that fails so at open is damaged; a device that fails otherwise may not.
+/// True if a file that fails in this way at open is damaged; other failures may be temporary.
 pub(crate) fn is_damage(error: &Error) -> bool {
     error.kind() == Kind::Corrupt || matches!(error.code(), Code::FileMissing | Code::ReadFailed)
 }
@@ -70,7 +72,7 @@ impl DamagedFile {
 }
 
 impl RunsState {
-    /// Finds the indexes that damaged files take with them, among those known now.
+    /// Finds the indexes that damaged files damage, among those known now.
     pub(crate) fn find_damaged(&mut self) {
         let known: Vec<IndexId> = self
             .indexes
@@ -91,7 +93,7 @@ impl RunsState {
         }
     }
 
-    /// What a reader of a damaged index is told.
+    /// The error for readers of a damaged index.
     pub(crate) fn damage_of(&self, index: IndexId) -> Error {
         if let Some(error) = self.ruined.get(&index) {
             return error.clone();
@@ -120,14 +122,14 @@ impl RunsState {
         });
     }
 
-    /// Forgets damaged files that damage no index; which ones.
+    /// Removes and returns damaged files that damage no index.
     pub(crate) fn forget_unneeded(&mut self) -> Vec<u64> {
         self.damaged.extract_if(.., |_, file| file.holders.is_empty()).map(|(n, _)| n).collect()
     }
 
-    /// What a restart must know of damage: who is damaged, and that nobody else is by these files.
-    /// As edits they say that damaged indexes are dropped, and that others have no slice in such a
-    /// file; slices of a flush are runs with its number.
+    /// Edits that tell a restart which indexes are damaged, and that these files damage no others.
+    /// They say that damaged indexes are dropped, and that others have no slice in such a file;
+    /// slices of a flush are runs with its number.
     pub(crate) fn edits_of_damage(&self) -> Vec<ManifestOp> {
         if self.damaged.is_empty() && self.lost.is_empty() {
             return Vec::new();
@@ -144,8 +146,8 @@ impl RunsState {
 }
 
 impl Runs {
-    /// A run of the index cannot be read, as has turned out while it is open: it is damaged as if
-    /// an open had found it. The manifest says so before it says anything that rests on it.
+    /// A run of the index turned out to be unreadable while it is open: it is damaged as if an open
+    /// had found it. The manifest records this before anything that relies on it.
     pub(crate) fn ruin(&self, index: IndexId, error: &Error) {
         let mut state = self.state.write();
         if state.indexes.get(&index).is_none_or(Index::is_damaged) {
@@ -159,7 +161,7 @@ impl Runs {
         state.set_damaged(index);
         self.changed(&state);
         drop(state);
-        // Nobody waits for its compactions.
+        // No insert waits for its compactions.
         self.space.notify();
     }
 }
@@ -236,8 +238,8 @@ impl<'f> Envelopes<'f> {
         None
     }
 
-    /// True if slices end here: zeros follow up to the next block, where an envelope's head, which
-    /// has none such, would stand.
+    /// True if slices end here: zeros follow up to the next block, where the head of an envelope,
+    /// which has no zeros, would begin.
     fn is_end(&self, at: u64) -> bool {
         let rest = at.next_multiple_of(IO_ALIGN as u64) - at;
         if rest < ENVELOPE as u64 || at + rest > self.len {

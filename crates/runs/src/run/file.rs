@@ -1,13 +1,13 @@
 //! Run files open for reading: segments (slices), runs, and reading their envelopes.
 //!
-//! A run is a list of segments with disjoint ascending key ranges, of which what lies below `low`
-//! is dead: a compaction has taken it. Fences and filter of a segment are read when they are needed
-//! and stay while there is memory for them (`resident`).
+//! A run is a list of segments with disjoint ascending key ranges; everything below its `low` is
+//! dead, because a compaction has taken it. Fences and filter of a segment are read on demand and
+//! stay while there is memory for them (`filter_cache`).
 //!
-//! A slice belongs to the run that its footer names, or to one that it was placed in later. Who
-//! holds a segment may read all of its slice above the `low` of its run: a segment that lost a part
-//! to a compaction is another segment of the same slice, so that the part's blocks can go when the
-//! last reader of the old one has gone.
+//! A slice belongs to the run that its footer names, or to one into which it was placed later. The
+//! holder of a segment may read all of its slice above the `low` of its run. A segment that lost a
+//! part to a compaction is another segment of the same slice, so the part's blocks can be freed
+//! when the last reader of the old segment has gone.
 
 use crate::compaction::picker::garbage;
 use crate::run::filter_cache::{Cell, FilterCache};
@@ -31,14 +31,14 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     name.strip_suffix(".run")?.parse().ok()
 }
 
-/// A file of slices. It is removed from storage when nobody refers to it any more (`Runs` keeps
-/// doomed ones until then).
+/// A file of slices. It is removed from storage when nothing refers to it any more (`Runs` keeps
+/// doomed files until then).
 pub(crate) struct RunFile {
     pub number: u64,
     database: DatabaseId,
     file: Arc<dyn File>,
     filter_cache: Arc<FilterCache>,
-    /// Holds the footer, if slices are read from it (`cold`).
+    /// Holds the footer, if slices are read from it (`lazy_metadata`).
     footer: OnceLock<Arc<Cell>>,
 }
 
@@ -54,8 +54,8 @@ impl RunFile {
         Ok(Arc::new(RunFile { number, database, file, filter_cache, footer }))
     }
 
-    /// Reads aligned around `position..position + len`; the second value is where it starts in the
-    /// buffer.
+    /// Reads the aligned blocks around `position..position + len`; the second value is the offset
+    /// of `position` in the buffer.
     pub(crate) fn read(&self, position: u64, len: usize) -> Result<(AlignedBuf, usize)> {
         let align = IO_ALIGN as u64;
         let start = position / align * align;
@@ -156,12 +156,12 @@ pub(crate) fn unpack(id: EnvelopeId, bytes: &[u8]) -> Result<(Box<[u8]>, bool)> 
     Ok((raw.into(), has_pending))
 }
 
-/// `unpack` into memory that is there already, if it is enough.
+/// As `unpack`, into existing memory if it is large enough.
 fn unpack_into(mut raw: Vec<u8>, id: EnvelopeId, bytes: &[u8]) -> Result<(Vec<u8>, bool)> {
     let envelope = open(id, bytes)?;
-    // What a long block leaves is no memory for many short ones.
+    // The memory of a long block is not kept for short blocks.
     if !(envelope.raw_len..=2 * envelope.raw_len + 512).contains(&raw.capacity()) {
-        // Rounded, so that the next block finds it large enough.
+        // Rounded up, so that the next block fits it.
         raw = Vec::with_capacity(envelope.raw_len.next_multiple_of(512));
     }
     if !envelope.is_lz4 {
@@ -191,7 +191,7 @@ pub(crate) struct RunPlace {
 /// A slice of a run.
 pub(crate) struct RunSegment {
     pub file: Arc<RunFile>,
-    /// As in the footer, but for the run and its ages: those it belongs to now.
+    /// As in the footer, except the run and its ages, which are the present ones.
     pub info: SliceInfo,
     /// The run that the footer names.
     home: u64,
@@ -212,7 +212,7 @@ impl RunSegment {
         RunSegment { file, info, home: self.home, resident }
     }
 
-    /// Where it belongs, if that is not what its footer says.
+    /// Its present run, if that is not the one in its footer.
     pub(crate) fn place(&self) -> Option<RunPlace> {
         let SliceInfo { run, age_low, age_high, .. } = self.info;
         (run != self.home).then_some(RunPlace { run, age_low, age_high })
@@ -233,7 +233,8 @@ impl RunSegment {
         Ok(start..fences.place(fences.block_of(low)).0)
     }
 
-    /// About how many of its entries lie at or above `low` and below `high`; 0 only if none does.
+    /// The approximate number of its entries at or above `low` and below `high`; 0 only if there is
+    /// none.
     pub(crate) fn entries_between(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
         let info = &self.info;
         if &info.max_key[..] < low || high.is_some_and(|high| &info.min_key[..] >= high) {
@@ -251,8 +252,8 @@ impl RunSegment {
         Ok((there as u64).max(1))
     }
 
-    /// Where the block begins that has about `part` of the entries at or above `low` and below
-    /// `high` before it, in thousandths.
+    /// The beginning of the block that has about `part` thousandths of the entries at or above
+    /// `low` and below `high` before it.
     pub(crate) fn key_at(&self, low: &[u8], high: Option<&[u8]>, part: usize) -> Result<Vec<u8>> {
         let fences = self.fences()?;
         let from = fences.block_of(low);
@@ -339,17 +340,17 @@ pub(crate) struct Run {
     pub segments: Vec<Arc<RunSegment>>,
     /// Entries below are dead.
     pub low: Vec<u8>,
-    /// The output of a compaction under way: it holds keys that the inputs no longer have.
+    /// The output of a compaction under way: it has keys that the inputs no longer have.
     pub growing: bool,
-    /// Of a segment that is cut about what is left, after a restart all of it.
+    /// For a cut segment approximately the rest; after a restart the whole segment.
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
-    /// Entries below a newer one of their key, as far as it is known.
+    /// Entries below a newer one of their key, as far as known.
     pub superseded: u64,
-    /// Whoever has a snapshot from below may need any of its entries; zero if that is not known.
+    /// Any of its entries may be needed by snapshots below this; zero if unknown.
     pub settled: Lsn,
-    /// Its entries that readers have passed over, since the open: dead, superseded, or not for
+    /// Its entries that readers have passed over since the open: dead, superseded, or invisible to
     /// their snapshot.
     pub(crate) skipped: AtomicU64,
 }
@@ -376,7 +377,7 @@ impl Run {
         })
     }
 
-    /// A reader has passed over so many of its entries: once for each scan.
+    /// A reader has passed over this many of its entries; called once per scan.
     pub(crate) fn note_skipped(&self, entries: u64) {
         self.skipped.fetch_add(entries, Relaxed);
     }
@@ -386,7 +387,7 @@ impl Run {
         self.skipped.load(Relaxed)
     }
 
-    /// The run without what lies below a key; `None` if nothing is left.
+    /// The run without the keys below `low`; `None` if nothing is left.
     pub(crate) fn above(&self, low: &[u8]) -> Option<Run> {
         let low = low.max(&self.low);
         let mut rest: Vec<Arc<RunSegment>> =
@@ -397,7 +398,7 @@ impl Run {
         {
             let SliceInfo { run, age_low, age_high, .. } = first.info;
             *first = Arc::new(first.placed(RunPlace { run, age_low, age_high }));
-            // A compaction has read the fences: this mostly reads nothing.
+            // A compaction has read the fences, so this mostly reads nothing.
             let gone = first.bytes_below(low).unwrap_or_default();
             bytes = gone.end - gone.start;
             part = bytes as f64 / first.info.bytes() as f64;
@@ -408,7 +409,7 @@ impl Run {
         run.entries -= gone(cut.entries);
         run.deletes -= gone(cut.deletes);
         run.bytes -= bytes;
-        // What went is merged: what is left was skipped in proportion.
+        // The removed part is compacted; the rest keeps its proportion of the skipped entries.
         let skipped = u128::from(self.skipped()) * u128::from(run.bytes);
         run.skipped = AtomicU64::new((skipped / u128::from(self.bytes.max(1))) as u64);
         Some(run)

@@ -1,13 +1,13 @@
-//! Fences and filters of segments and footers of files in memory, within a share of it (G3): they
-//! stay as long as there is room, then those that were not used for a round of a clock go (second
-//! chance). What `cold` keeps of slices counts along. All but filters may take a part of what run
-//! blocks have, who leave it to them (`beyond`): without fences no block is found, and reading them
-//! costs as much as some ten blocks.
+//! The cache of fences and filters of segments and of footers of files, within a share of memory
+//! (G3). They stay as long as there is room; then those that were not used for a round of a clock
+//! are evicted (second chance). The slices that `lazy_metadata` keeps count as well. All but
+//! filters may borrow a part of the memory of run blocks, which yield it (`beyond`): without fences
+//! no block is found, and reading them costs as much as some ten blocks.
 //!
-//! Invariants: what is held beyond the share and that part is at most what is in use now and fences
-//! and a footer that nobody can do without; a filter is read only into room that is there in the
-//! share: without it a reader looks into the run, which costs a block, not the whole filter. Who
-//! has got one keeps it while he needs it.
+//! Invariants: the memory held beyond the share and the loan is at most what is in use now, plus
+//! one segment's fences and a footer that are needed at once. A filter is read only into free room
+//! in the share: without it a reader looks into the run, which costs a block instead of the whole
+//! filter. A reader that has got one keeps it as long as it needs it.
 
 use evenkeel_base::metrics::{Metric, Metrics};
 use evenkeel_base::sync::{Mutex, RwLock};
@@ -17,20 +17,20 @@ use std::sync::{Arc, Weak};
 
 /// Cells that the clock passes at a time.
 const SWEEP: usize = 64;
-/// Of so many filters wanted that found no room one moves the clock on.
+/// One in this many wanted filters that found no room advances the clock.
 const FILTERS_PER_SWEEP: u64 = 16;
-/// No more than so many times the share is borrowed.
+/// At most this many times the share is borrowed.
 const LOAN_SHARES: u64 = 3;
 
-/// What all segments hold.
+/// The fences, filters and footers of all segments.
 pub(crate) struct FilterCache {
     limit: AtomicU64,
-    /// What all but filters may take of run blocks beyond that.
+    /// The memory of run blocks that all but filters may borrow.
     loan: AtomicU64,
     bytes: AtomicU64,
-    /// Bytes of slices of `cold` in memory.
+    /// Bytes of slices of `lazy_metadata` in memory.
     slices: AtomicU64,
-    /// Cells that are gone and still have a place in the ring, about.
+    /// Removed cells that still have a place in the ring, about.
     gone: AtomicU64,
     metrics: Arc<Metrics>,
     filters_refused: AtomicU64,
@@ -43,10 +43,10 @@ struct Ring {
     hand: usize,
 }
 
-/// What a segment held: freed outside the lock.
+/// The content of an evicted cell: freed outside the lock.
 type Gone = (Option<Arc<Fences>>, Option<Arc<Filter>>, Option<Arc<PackedFooter>>);
 
-/// What one segment holds, or a file.
+/// The content of one segment or file.
 pub(crate) struct Cell {
     all: Arc<FilterCache>,
     fences: RwLock<Option<Arc<Fences>>>,
@@ -56,7 +56,7 @@ pub(crate) struct Cell {
 }
 
 impl FilterCache {
-    /// Room for so many bytes.
+    /// A cache for this many bytes.
     pub(crate) fn new(limit: u64, metrics: Arc<Metrics>) -> Arc<FilterCache> {
         Arc::new(FilterCache {
             limit: AtomicU64::new(limit),
@@ -70,24 +70,24 @@ impl FilterCache {
         })
     }
 
-    /// Changes what may be taken of run blocks; too much of it goes by `shrink`, or as others come.
+    /// Changes the loan; excess memory is freed by `shrink` or as others enter.
     pub(crate) fn set_loan(&self, bytes: u64) {
         self.loan.store(bytes, Relaxed);
     }
 
-    /// Bytes held beyond the share: run blocks have so much less.
+    /// Bytes held beyond the share: run blocks have that much less.
     pub(crate) fn beyond(&self) -> u64 {
         let held = self.bytes() + self.slices.load(Relaxed);
         held.saturating_sub(self.limit.load(Relaxed))
     }
 
-    /// Changes the share; what is too much and was not used of late goes.
+    /// Changes the share; excess memory that was not used lately is freed.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
         self.shrink();
     }
 
-    /// What is held beyond share and loan goes, unless it is in use.
+    /// Frees the memory beyond share and loan, unless it is in use.
     pub(crate) fn shrink(&self) {
         if self.has_room(0) {
             return;
@@ -101,7 +101,7 @@ impl FilterCache {
         }
     }
 
-    /// Bytes of slices in memory now.
+    /// Sets the bytes of slices in memory.
     pub(crate) fn set_slices(&self, bytes: u64) {
         self.slices.store(bytes, Relaxed);
     }
@@ -111,7 +111,7 @@ impl FilterCache {
         self.bytes.load(Relaxed)
     }
 
-    /// A place for what a segment will hold.
+    /// A cell for a segment.
     pub(crate) fn cell(self: &Arc<Self>) -> Arc<Cell> {
         let cell = Arc::new(Cell {
             all: self.clone(),
@@ -125,13 +125,13 @@ impl FilterCache {
         cell
     }
 
-    /// Gives up places in the ring once half of them are of cells that are gone.
+    /// Removes places from the ring once half of them belong to removed cells.
     pub(crate) fn prune(&self) {
         if self.gone.load(Relaxed) < SWEEP as u64 {
             return;
         }
         let mut ring = self.ring.lock();
-        // It goes down under this lock only.
+        // It decreases only under this lock.
         let gone = self.gone.load(Relaxed);
         if 2 * gone >= ring.cells.len() as u64 {
             ring.cells.retain(|cell| cell.strong_count() > 0);
@@ -140,7 +140,7 @@ impl FilterCache {
         }
     }
 
-    /// True if so many bytes more are within the share and the loan.
+    /// True if this many bytes more fit the share and the loan.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.fits(bytes, self.loan())
     }
@@ -155,19 +155,19 @@ impl FilterCache {
         self.bytes() + self.slices.load(Relaxed) + bytes <= most
     }
 
-    /// True if no slice has to go: they take half of the share at most, for others give theirs up
-    /// when they are wanted, and slices do not.
+    /// True if no slice has to be evicted: slices take at most half of the share, because other
+    /// content is evicted on demand and slices are not.
     pub(crate) fn has_room_for_slices(&self) -> bool {
         self.slices.load(Relaxed) <= self.limit.load(Relaxed) / 2 && self.has_room(0)
     }
 
-    /// True if a filter of so many bytes may be read.
+    /// True if a filter of this many bytes may be read.
     pub(crate) fn admits_filter(&self, bytes: u64) -> bool {
         if self.fits(bytes, 0) {
             return true;
         }
         let is_turn = self.filters_refused.fetch_add(1, Relaxed).is_multiple_of(FILTERS_PER_SWEEP);
-        // Fences that borrow need not go for a filter.
+        // Fences that borrow memory are not evicted for a filter.
         if is_turn && self.beyond() == 0 {
             self.sweep(bytes, 0);
         }
@@ -184,7 +184,7 @@ impl FilterCache {
         }
     }
 
-    /// Moves the clock on until there is room for so many bytes, by a bounded number of cells.
+    /// Advances the clock until there is room for this many bytes, by a bounded number of cells.
     fn sweep(&self, bytes: u64, loan: u64) {
         let mut freed = Vec::new();
         let mut ring = self.ring.lock();
@@ -226,14 +226,15 @@ impl Cell {
         found
     }
 
-    /// A plain load where the bit is set already: cores do not take the line from each other.
+    /// A plain load if the bit is set already, so that cores do not take the cache line from each
+    /// other.
     fn use_if(&self, found: bool) {
         if found && !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);
         }
     }
 
-    /// Keeps fences that were read, unless another thread has; those that are kept.
+    /// Keeps fences that were read, unless another thread has done so; returns those that are kept.
     pub(crate) fn keep_fences(&self, fences: Fences) -> Arc<Fences> {
         let bytes = fences.memory() as u64;
         self.all.make_room(bytes);
@@ -277,7 +278,7 @@ impl Cell {
         ))
     }
 
-    /// Lets go of what it holds; none if that is nothing.
+    /// Removes its content; none if it is empty.
     fn empty(&self) -> Option<Gone> {
         let gone =
             (self.fences.write().take(), self.filter.write().take(), self.footer.write().take());
@@ -320,8 +321,8 @@ mod tests {
         Fences::decode(&builder.finish(), 0, 1_000).expect("decodes")
     }
 
-    /// 100 segments in turn and one that is used between: memory keeps to its limit and what fences
-    /// take for a moment, and the one that is used stays. What is held stays usable.
+    /// 100 segments in turn, and one that is used in between: memory stays within its limit and the
+    /// fences needed at the moment, and the used one stays. Held content stays usable.
     #[test]
     fn memory_keeps_to_its_limit_and_what_is_used_stays() {
         let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
@@ -357,8 +358,8 @@ mod tests {
         assert!(all.ring.lock().cells.len() <= 200, "places of segments that are gone go too");
     }
 
-    /// Fences borrow beyond the share, no more than may be lent; a filter finds no room then, and
-    /// makes none of them go. What is held beyond is told to who lends it.
+    /// Fences borrow beyond the share, but no more than the loan; a filter then finds no room, and
+    /// evicts none of them. The lender is told the bytes held beyond the share.
     #[test]
     fn fences_borrow_and_filters_do_not() {
         let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
@@ -379,13 +380,13 @@ mod tests {
             cell.keep_fences(fences());
             assert!(all.beyond() <= 4 * piece, "{} of {piece}", all.beyond());
         }
-        // The loan ends: what is too much goes as others come.
+        // The loan ends: excess memory is freed as others enter.
         all.set_loan(0);
         cells.iter().filter(|c| c.fences().is_none()).take(9).for_each(|c| {
             c.keep_fences(fences());
         });
         assert!(all.beyond() <= piece, "{}", all.beyond());
-        // However much there is to lend, three shares at most.
+        // However much can be lent, at most three shares are borrowed.
         all.set_loan(u64::MAX);
         all.set_limit(2 * piece);
         let most = LOAN_SHARES * 2 * piece;
@@ -396,8 +397,8 @@ mod tests {
         assert!(all.beyond() > 2 * piece, "{} borrowed", all.beyond());
     }
 
-    /// Of two threads that both find enough to give up, the second finds nothing left: what is
-    /// gone is not taken off twice, and nobody else loses the place.
+    /// If two threads both find enough to evict, the second finds nothing left: evicted bytes are
+    /// not subtracted twice, and no other cell loses its place.
     #[test]
     fn two_threads_prune_at_once() {
         let all = FilterCache::new(u64::MAX, Arc::default());
@@ -414,7 +415,7 @@ mod tests {
                         all.prune();
                     });
                 }
-                // Both have looked, as a rule, when the first gets the ring.
+                // Both have usually looked before the first gets the ring.
                 while begun.load(Relaxed) < 2 {
                     std::thread::yield_now();
                 }

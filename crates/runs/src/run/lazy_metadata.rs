@@ -1,17 +1,16 @@
-//! Indexes of which nothing is in memory but their entry (D2): the slice of one that has a single
-//! run, in a file with slices of others, is left in the footer of that file and read again on first
-//! use.
+//! Indexes that have only their entry in memory (D2). If an index has a single run, in a file with
+//! slices of other indexes, its slice is left in the footer of that file and read on first use.
 //!
-//! Lifecycle of such a slice: 1. cold from its birth (a flush, a compaction, an open), unless its
-//! index was read lately. 2. Whoever reads the index, or compactions it, has its run in memory
-//! first (`warm`): the footer is read whole, and stays in memory packed while there is room
-//! (`resident`). 3. With no room for more, those go that were not used for a round of a clock
-//! (second chance).
+//! Lifecycle of such a slice: 1. It is cold from its creation (a flush, a compaction, an open),
+//! unless its index was read lately. 2. A reader or a compaction of the index first reads its run
+//! into memory (`warm`): the whole footer is read, and stays packed in memory while there is room
+//! (`filter_cache`). 3. If there is no room for more, slices that were not used for a round of a
+//! clock are evicted (second chance).
 //!
-//! Invariants: a run that is left in its file has the number of the file, as its footer says;
-//! nobody has it in memory, so there are never two segments of one slice of which one may be given
-//! back while the other is read. Other runs may come beside it: a flush reads no footer.
-//! Checkpoints and the log say nothing about slices, so they know no difference.
+//! Invariants: a run that is left in its file has the number of the file, as its footer says. It is
+//! not in memory, so there are never two segments of one slice of which one may be freed while the
+//! other is read. Other runs of the index may be added: a flush reads no footer. Checkpoints and
+//! the log do not contain slices, so cold and warm slices look the same to them.
 
 use crate::Runs;
 use crate::run::damage::{READ_TRIES, is_damage};
@@ -25,10 +24,10 @@ use std::sync::Arc;
 
 /// Indexes that the clock passes at a time.
 const SWEEP: usize = 64;
-/// What a run in memory takes beside its keys, about; `tests/many_indexes.rs` measures it.
+/// Approximate memory of a run beside its keys; `tests/many_indexes.rs` measures it.
 const RUN_BYTES: usize = 600;
 
-/// The file of a run, if the run may be left in it: all that is known of it is in the footer.
+/// The file of a run, if the run may be left in it because the footer has all its facts.
 fn left_in(run: &Arc<Run>) -> Option<NonZeroU32> {
     let [segment] = &run.segments[..] else { return None };
     let number = segment.file.number;
@@ -67,7 +66,8 @@ impl RunsState {
         let Some(file) = left_in(run).filter(|_| Arc::strong_count(&known.runs) == 1) else {
             return false;
         };
-        // Memory of a file of its own is there anyway. One that is merged for its garbage stays.
+        // The memory of a file of its own is used anyway. A run to be compacted for its garbage
+        // stays.
         let is_shared = self.files.get(&run.number).is_some_and(|file| file.live > 1);
         if !is_shared || self.merging.contains_key(&index) || self.due.unrest.contains(&index) {
             return false;
@@ -77,8 +77,8 @@ impl RunsState {
         true
     }
 
-    /// Moves the clock on over single runs in memory, by one round at most, while they are too
-    /// many. `but`: not this one.
+    /// Advances the clock over single runs in memory, by one round at most, while there are too
+    /// many. `but`: skips this index.
     fn sweep_warm(&mut self, but: Option<IndexId>, is_enough: impl Fn(u64) -> bool) {
         for _ in 0..SWEEP.min(self.warm.len()) {
             if is_enough(self.warm_bytes) {
@@ -97,7 +97,7 @@ impl RunsState {
         }
     }
 
-    /// The file that a run of an index is left in.
+    /// The file in which a run of an index is left.
     fn file_of_cold(&self, index: IndexId) -> Result<Option<Arc<RunFile>>> {
         let gone = || Error::new(Code::IndexGone).with("index", index);
         let Some(cold) = self.indexes.get(&index).ok_or_else(gone)?.cold else { return Ok(None) };
@@ -106,7 +106,7 @@ impl RunsState {
         Ok(Some(file.file.clone()))
     }
 
-    /// Its slice is known again.
+    /// Its slice is in memory again.
     fn set_warm(&mut self, index: IndexId, file: &Arc<RunFile>, info: SliceInfo) {
         let Some(known) = self.indexes.get_mut(&index) else { return };
         if known.cold.is_none_or(|cold| u64::from(cold.get()) != file.number) {
@@ -120,14 +120,14 @@ impl RunsState {
 }
 
 impl Index {
-    /// How many of its runs are in memory, and one that is not.
+    /// Number of its runs: those in memory, and one that is not.
     pub(crate) fn count(&self) -> usize {
         self.runs.len() + usize::from(self.cold.is_some())
     }
 }
 
 impl Runs {
-    /// All runs of an index are in memory from now on, until nobody uses them.
+    /// All runs of an index are in memory from now on, until they are unused.
     ///
     /// # Errors
     /// `IndexGone`; of reading a footer.
@@ -141,7 +141,7 @@ impl Runs {
             self.filter_cache.has_room_for_slices()
         };
         if !has_room(state.warm_bytes) {
-            // Else whoever wants it would find it gone again.
+            // Otherwise the caller would find it evicted again.
             state.sweep_warm(Some(index), has_room);
             has_room(state.warm_bytes);
             drop(state);
@@ -150,7 +150,7 @@ impl Runs {
         Ok(())
     }
 
-    /// As `warm`, and nothing has to go for it; false if it is in memory already.
+    /// As `warm`, without evicting others; false if it is in memory already.
     fn warm_one(&self, index: IndexId) -> Result<bool> {
         let file = self.state.read().file_of_cold(index)?;
         let Some(file) = file else { return Ok(false) };
@@ -159,7 +159,7 @@ impl Runs {
         Ok(true)
     }
 
-    /// As `warm_one`: a device that fails once is no damage yet.
+    /// As `warm_one`; a single failure of the device is no damage yet.
     fn warm_surely(&self, index: IndexId) -> Result<bool> {
         for _ in 1..READ_TRIES {
             match self.warm_one(index) {
@@ -170,8 +170,8 @@ impl Runs {
         self.warm_one(index)
     }
 
-    /// The same for compactions, who take them up before they call `cool_down`: what cannot be read
-    /// damages its index, as at an open, so that nobody waits for its compactions.
+    /// The same for compactions, which take the runs before they call `cool_down`. An unreadable
+    /// footer damages its index, as at an open, so that no insert waits for its compactions.
     pub(crate) fn warm_all(&self, indexes: Vec<IndexId>) {
         for index in indexes {
             match self.warm_surely(index) {
@@ -184,7 +184,7 @@ impl Runs {
         }
     }
 
-    /// What nobody used of late goes, as far as there is no room for it.
+    /// Evicts slices that were not used lately, as far as there is no room for them.
     pub(crate) fn cool_down(&self) {
         let rounds = 2 * self.state.read().warm.len().div_ceil(SWEEP);
         let has_room = |bytes| {

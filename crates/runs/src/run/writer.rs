@@ -1,5 +1,5 @@
-//! Writes a run file front to back: direct I/O, large sequential writes, one buffer. Its blocks go
-//! into the cache too: where that has room, or in place of what a compaction has read.
+//! Writes a run file front to back: direct I/O, large sequential writes, one buffer. Its blocks
+//! also enter the cache: where there is room, or in place of blocks that a compaction has read.
 
 use crate::run::cache::CachedBlocks;
 use crate::run::file::path;
@@ -42,7 +42,7 @@ struct OpenSlice {
     pending: BTreeSet<TxnId>,
 }
 
-/// What the governor is told about I/O of runs.
+/// The description of I/O of runs for the governor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose {
     pub class: Class,
@@ -53,7 +53,7 @@ pub(crate) struct Purpose {
 impl Purpose {
     pub const FLUSH: Purpose = Purpose { class: Class::MemtableFlush, required: true };
     pub const BUILD: Purpose = Purpose { class: Class::Ddl, required: false };
-    /// A user waits for it and for nothing else.
+    /// Only a user waits for it.
     pub const CHECK: Purpose = Purpose { class: Class::Ddl, required: true };
 
     pub fn compaction(required: bool) -> Purpose {
@@ -70,7 +70,7 @@ pub(crate) struct RunWriter {
     file: Arc<dyn File>,
     buf: AlignedBuf,
     filled: usize,
-    /// Where `buf` goes.
+    /// The file position of `buf`.
     written: u64,
     block: BlockBuilder,
     scratch: Vec<u8>,
@@ -114,7 +114,7 @@ impl RunWriter {
         self.written + self.filled as u64
     }
 
-    /// Bytes of data so far, in all slices; those of the open block as they are.
+    /// Bytes of data so far, in all slices; those of the open block uncompressed.
     pub(crate) fn bytes(&self) -> u64 {
         self.position() + self.block.len() as u64
     }
@@ -142,7 +142,7 @@ impl RunWriter {
             let start = rt.env.now_ns();
             let part = &self.buf[done as usize..(done + bytes) as usize];
             self.file.write_at(part, self.written + done)?;
-            // How long a small part lies among the writes of others says nothing of the device.
+            // The duration of a small part among the writes of others does not measure the device.
             if bytes == all {
                 sched.governor.report(class, 1, bytes, rt.env.now_ns().saturating_sub(start));
             }
@@ -165,7 +165,7 @@ impl RunWriter {
     ) -> Result<u32> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
-        // A filter is noise: compressing it is in vain.
+        // A filter is random: compressing it would be in vain.
         let packed = match kind {
             EnvelopeKind::Filter => None,
             _ => lz4_flex::block::compress_into(raw, &mut scratch).ok(),
@@ -183,8 +183,9 @@ impl RunWriter {
         result.map(|()| len)
     }
 
-    /// Begins a slice; the one before was ended. Slices come in order of their indexes: damage
-    /// tells by that who may have had one where bytes cannot be read (`damage`).
+    /// Begins a slice; the one before was ended. Slices are in the order of their indexes, from
+    /// which the repair of damage knows which indexes may have had one in unreadable bytes
+    /// (`damage`).
     pub(crate) fn begin(&mut self, start: SliceStart) {
         debug_assert!(self.slices.last().is_none_or(|before| before.index <= start.index));
         let info = SliceInfo {
@@ -263,7 +264,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Ends the slice; one without entries leaves no trace.
+    /// Ends the slice; a slice without entries is not stored.
     pub(crate) fn end(&mut self) -> Result<()> {
         if !self.block.is_empty() {
             self.end_block()?;
@@ -293,8 +294,8 @@ impl RunWriter {
         self.put(&zeros[..n])
     }
 
-    /// Writes the footer and syncs. `None` if there is no slice. No file stays in that case or
-    /// after an error.
+    /// Writes the footer and syncs. `None` if there is no slice. In that case or after an error no
+    /// file remains.
     pub(crate) fn finish(mut self) -> Result<Option<Written>> {
         match self.end().and_then(|()| self.write_footer()) {
             Ok(()) => {}

@@ -1,6 +1,7 @@
-//! Scripts that build indexes, crashed in every phase of a build (F1-F4): several of them in one
-//! pass, one unique, of so many runs that they are merged, while sessions commit and roll back what
-//! they changed before the build, during it and across its barriers.
+//! Scripts that build indexes, crashed in every phase of a build (F1-F4). One build makes several
+//! indexes in one pass, one of them unique, with so many runs that they must be merged. Meanwhile
+//! sessions commit and roll back changes that they made before the build, during it and across its
+//! barriers.
 
 use super::common::{T, rest};
 use super::seen::Seen;
@@ -13,22 +14,22 @@ use evenkeel_io::{Env, SimEnv};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a build may be at in a crash.
+/// The states of a build that a crash must hit.
 pub const PHASES: [&str; 5] = ["waiting", "scanning", "writing runs", "merging runs", "checking"];
-/// Changes that a session makes while the table is read and runs are written.
+/// Changes that a session makes while the build scans the table and writes runs.
 const STEPS: i64 = 8;
 
-/// A crash from now on is one of this build.
+/// From now on each crash is counted with the state of this build.
 fn watch(seen: &Arc<Seen>, sim: &SimEnv, progress: &BuildProgress) {
     let (seen, progress) = (seen.clone(), progress.clone());
     sim.disk().at_crash(move |error| seen.note(now(&progress, error)));
 }
 
-/// What a build is at in the call that gets this error.
+/// The state of a build at the call that gets this error.
 fn now(progress: &BuildProgress, error: &Error) -> &'static str {
-    // The runs of the last round are there: those that are made now are merged ones.
+    // The runs of the last round exist, so the runs that are created now are merged ones.
     let all_written = progress.rows_written() == progress.rows_total();
-    // To create it or to sync it: the file of a run that was merged is removed, and no more.
+    // The error is one of creating or syncing a run file. (Files of merged runs are only removed.)
     let is_made = matches!(error.code(), Code::FileOpen | Code::SyncFailed)
         && error.context("file").is_some_and(|path| path.contains("runs/"));
     match progress.phase() {
@@ -42,7 +43,7 @@ fn now(progress: &BuildProgress, error: &Error) -> &'static str {
     }
 }
 
-/// Without anybody else.
+/// Builds without concurrent sessions.
 pub fn alone(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     let specs = [index_spec("by_ba"), index_spec("by_u")];
     a.schema(T, |db| db.add_indexes(T, &specs))?;
@@ -52,7 +53,8 @@ pub fn alone(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.schema(T, |db| db.add_indexes(T, &[index_spec(UNIQUE)]))
 }
 
-/// Builds indexes in a thread of its own, while `beside` goes on; it ends as `expected` says.
+/// Builds indexes in a thread of its own while `beside` runs; the build must end as `expected`
+/// says.
 fn build(
     sim: &SimEnv,
     a: &mut Actor<'_>,
@@ -70,7 +72,7 @@ fn build(
         };
         let task = sim.spawn("build", Box::new(work))?;
         if let Err(error) = beside() {
-            // Who goes on beside a build that has failed is not told why.
+            // The build has failed; its error is the reason, not that of the session next to it.
             return Err(ended.lock().take().and_then(Result::err).unwrap_or(error));
         }
         task.join()?;
@@ -78,16 +80,16 @@ fn build(
             (Some(Err(error)), Some(code)) if error.code() == code => Ok(()),
             (Some(Ok(())), Some(code)) => Err(Error::internal(format!("built without {code:?}"))),
             (Some(built), _) => built,
-            // Unwound by the crash.
+            // The crash has unwound the thread.
             (None, _) => Err(Error::internal("the build has no end")),
         }
     })
 }
 
-/// Steps of waiting beside a build in which it must have gone on.
+/// Number of waits within which a concurrent build must progress.
 const PATIENCE: u64 = 2_000;
 
-/// The build waits for those whose changes are open.
+/// Waits until the build waits for the transactions whose changes are open.
 fn await_waiting(sim: &SimEnv, db: &Database, progress: &BuildProgress) {
     let mut phase = BuildPhase::Idle;
     for _ in 0..PATIENCE {
@@ -101,14 +103,14 @@ fn await_waiting(sim: &SimEnv, db: &Database, progress: &BuildProgress) {
     );
 }
 
-/// It has time to go on, and waits.
+/// Gives the build time to progress, and checks that it waits.
 fn waits(sim: &SimEnv, progress: &BuildProgress, phase: BuildPhase) {
     rest(sim, 50);
     let now = progress.phase();
     assert!(now == phase || sim.disk().is_disturbed(), "{phase:?} has not waited: {now:?}");
 }
 
-/// One transaction of a session beside a build: on rows of its own.
+/// One transaction of a session next to a build, on rows of its own.
 fn step(writer: &mut Actor<'_>, n: i64) -> Result<()> {
     match n % 4 {
         0 => {
@@ -137,9 +139,9 @@ fn step(writer: &mut Actor<'_>, n: i64) -> Result<()> {
     }
 }
 
-/// From the end of the first barrier to the end of the build: `writer` commits and rolls back;
-/// `late`, whose change is open, lets the second barrier wait, for more changes and `end`. A
-/// checkpoint is taken meanwhile, which lets the log go of how the build began.
+/// Runs from the end of the first barrier to the end of the build. `writer` commits and rolls back.
+/// `late` has an open change, so the second barrier waits for it; it makes more changes and then
+/// runs `end`. A checkpoint meanwhile discards the log of the build's beginning.
 fn go_on(
     sim: &SimEnv,
     progress: &BuildProgress,
@@ -177,8 +179,8 @@ fn go_on(
     Err(Error::internal("the build does not go on"))
 }
 
-/// One session commits what it changed before, one rolls it back: for a while there are rows with
-/// equal keys.
+/// One session commits the changes that it made before the build, another rolls them back. For a
+/// while there are rows with equal keys.
 pub fn beside_writers(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
     a.schema(T, |db| db.drop_index(T, UNIQUE))?;
     let [mut kept, mut given_up, mut writer, mut late] = [(); 4].map(|()| a.beside());
@@ -210,8 +212,8 @@ pub fn beside_writers(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Resu
     a.commit()
 }
 
-/// One session prepares what it changed before and commits it: a row has the unique key of another
-/// one. The build fails, also for the indexes that are not unique.
+/// One session prepares the changes that it made before the build and commits them, which gives a
+/// row the unique key of another row. The build fails, also for the indexes that are not unique.
 pub fn refused(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
     a.schema(T, |db| db.drop_index(T, UNIQUE))?;
     let [mut kept, mut back, mut writer, mut late] = [(); 4].map(|()| a.beside());
@@ -239,9 +241,9 @@ pub fn refused(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> 
     a.commit()
 }
 
-/// Of the indexes of one build all are there or none, of a refused one none. A few survivors build
-/// those that are missing: what a build that was cut has left is not in the way. When all indexes
-/// are gone, so are their runs.
+/// Either all indexes of a build exist or none; of a failed build none do. On a few of the
+/// surviving disks the missing indexes are built, to check that the remains of an interrupted build
+/// do not interfere. After all indexes are dropped, their runs must be deleted.
 pub fn check(
     sim: &SimEnv,
     db: &Database,
@@ -259,7 +261,7 @@ pub fn check(
         let names: Vec<_> = def.indexes.iter().map(|index| index.name.as_str()).collect();
         return Err(format!("indexes of a build that was cut: {names:?}"));
     }
-    // Of a killed process this is not the last life.
+    // For a killed process this is not the last life.
     let policies: Vec<_> =
         CrashPolicy::ALL.iter().filter(|policy| **policy != CrashPolicy::Killed).collect();
     let nth = |which: Survivor| policies[(which.change / 2) as usize % policies.len()];

@@ -1,6 +1,6 @@
-//! Transactions that are prepared, and others committed, without waiting for the sync of the log:
-//! a crash may lose them, each as a whole, the last ones first. What was synced stays, and what was
-//! written survives a kill of the process.
+//! Transactions that are prepared or committed without waiting for the sync of the log. A crash may
+//! lose them, each as a whole, the last ones first. Everything synced survives a crash, and
+//! everything written survives a kill of the process.
 
 use super::common::{T, rest};
 use super::seen::Seen;
@@ -12,7 +12,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_io::SimEnv;
 use std::sync::Arc;
 
-/// What crashes must have left.
+/// The outcomes that crashes must have.
 pub const LEFT: &[&str] = &["lost", "kept", "one kept and a later one lost", "all lost"];
 const ROUNDS: i64 = 9;
 
@@ -20,11 +20,11 @@ fn xid(round: i64) -> String {
     format!("x{round}")
 }
 
-/// Three durabilities of a prepare by turns, those of commits at another turn.
+/// Prepares take three durabilities in turn, commits take them in another order.
 pub fn script(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     use Durability::{Lazy, Sync, Write};
     for round in 0..ROUNDS {
-        // Rows of several pages, one with a long value: it could be half there.
+        // Rows on several pages, one with a long value, which a crash could leave in part.
         a.put(T, round, 8, 80, Some(8_000 + round))?;
         a.delete(T, 99 - round)?;
         a.put(T, 200 + round, 8, 3_000, None)?;
@@ -34,7 +34,7 @@ pub fn script(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
         a.commit_with([Write, Lazy, Lazy][round as usize % 3])?;
         match round {
             2 => a.db.checkpoint()?,
-            // Without its prepare neither decision is there.
+            // Without its prepare record the transaction has neither outcome.
             4 => a.decide(&xid(3), true)?,
             5 => a.decide(&xid(4), false)?,
             7 => rest(sim, 1_200),
@@ -44,14 +44,14 @@ pub fn script(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Transactions prepared without a sync, known to be there before the crash.
+/// Transactions prepared without a sync that certainly existed before the crash.
 pub fn loose(model: &Model) -> Vec<Vec<u8>> {
     let all = model.prepared.iter();
     let loose = all.filter(|(_, p)| p.phase == Phase::Sure && !model.keeps(p));
     loose.map(|(xid, _)| xid.clone()).collect()
 }
 
-/// Decides what is there: each is there as a whole.
+/// Decides the transactions that were found: each must be complete.
 pub fn check(
     seen: &Arc<Seen>,
     db: &Database,

@@ -1,5 +1,5 @@
-//! What the scripts do. An error ends one, whatever it was; each says in the model what it was told
-//! is there, so that what is left can be compared at any moment.
+//! The work of the scripts. Any error ends a script. Each records in the model which of its changes
+//! were acknowledged, so that the survivors can be compared at any moment.
 
 use super::common::{NUMBERED, T, rest};
 use crate::actor::Actor;
@@ -8,12 +8,13 @@ use evenkeel::{Access, Error, Isolation, Metric, Result, Txn};
 use evenkeel_io::SimEnv;
 use std::ops::Range;
 
-/// Rows that a loser has changed.
+/// Number of rows that a loser has changed.
 pub(super) const LOST: i64 = 40;
 
-/// What a killed process wrote is found; the log that says so is let go; more is written.
+/// The script finds what a killed process wrote; a checkpoint discards the log of it; more is
+/// written.
 pub(super) fn killed(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
-    // What is there now is there for good.
+    // What exists now stays.
     let mut model = a.model.lock().clone();
     match check_recovered(&a.db, &mut model) {
         Ok(_) => *a.model.lock() = model,
@@ -27,8 +28,8 @@ pub(super) fn killed(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.db.checkpoint()
 }
 
-/// A crash leaves a transaction without an outcome, whose undo a checkpoint has saved in part, and
-/// a prepared one.
+/// The crash leaves a transaction without an outcome, whose undo a checkpoint has saved in part,
+/// and a prepared one.
 pub(super) fn lose(_: &SimEnv, a: &mut Actor<'_>, loser: &mut Actor<'_>, rows: i64) -> Result<()> {
     for id in 0..LOST {
         loser.put(T, id, 8, 700, Some(rows + id))?;
@@ -38,11 +39,11 @@ pub(super) fn lose(_: &SimEnv, a: &mut Actor<'_>, loser: &mut Actor<'_>, rows: i
     }
     a.put(T, rows - 1, 8, 30, Some(7_777))?;
     a.delete(T, rows - 2)?;
-    // Durable, and so is everything before.
+    // The prepare is durable, and so is everything before it.
     a.prepare("base")
 }
 
-/// Rows become longer: pages are written by checkpoints and for want of frames.
+/// Rows become longer. Pages are written by checkpoints and because frames are needed.
 pub(super) fn rewrite(
     _: &SimEnv,
     a: &mut Actor<'_>,
@@ -51,7 +52,7 @@ pub(super) fn rewrite(
 ) -> Result<()> {
     for round in 1..=2 {
         for n in 0..rows {
-            // All over the table, so that redo has more pages than the pool holds.
+            // The rows are spread over the table, so that redo has more pages than the pool holds.
             let id = n * 37 % rows;
             a.put(T, id, round, 150 * round as usize, Some(10_000 * round + id))?;
             if n % 20 == 19 {
@@ -82,7 +83,7 @@ pub(super) fn bulk(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.commit()
 }
 
-/// Long values: written with their rows and as streams, replaced, reverted, deleted.
+/// Long values, written with their rows and as streams, that are replaced, rolled back and deleted.
 pub(super) fn chains(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.put(T, 1, 1, 30_000, Some(1))?;
     a.put(T, 2, 1, 9_000, Some(2))?;
@@ -106,7 +107,8 @@ pub(super) fn chains(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A checkpoint behind a flush: the log that is left does not say who gave up what before.
+/// A flush and then a checkpoint: the log that remains does not record which values were given up
+/// before.
 fn forget(sim: &SimEnv, a: &Actor<'_>, round: i64) -> Result<()> {
     let mut other = a.beside();
     for id in 0..30 {
@@ -121,7 +123,7 @@ fn put_all(a: &mut Actor<'_>, mut ids: Range<i64>, len: usize) -> Result<()> {
     ids.try_for_each(|id| a.put(T, id, id, len, None))
 }
 
-/// Long values given up under a snapshot, in a list that a checkpoint names.
+/// Gives up long values while a snapshot is open, in a list that a checkpoint records.
 pub(super) fn give_up_some(sim: &SimEnv, a: &mut Actor<'_>) -> Result<Txn> {
     put_all(a, 100..112, 1_500)?;
     a.commit()?;
@@ -133,7 +135,7 @@ pub(super) fn give_up_some(sim: &SimEnv, a: &mut Actor<'_>) -> Result<Txn> {
     Ok(old)
 }
 
-/// The same by open, reverted and prepared transactions.
+/// Open, rolled-back and prepared transactions give up long values.
 pub(super) fn give_up(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     let _old = give_up_some(sim, a)?;
     put_all(a, 104..106, 5)?;
@@ -164,13 +166,13 @@ pub(super) fn chain_lists(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     forget(sim, a, 5)
 }
 
-/// Lists that an open finds, and the end of the transaction that some wait for.
+/// An open finds such lists; then the transaction ends that some of the lists wait for.
 pub(super) fn chain_lists_found(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.decide("x", false)?;
     chains_freed(sim, a)
 }
 
-/// The file of a list goes, and nobody commits meanwhile.
+/// The file of a list is deleted while no transaction commits.
 pub(super) fn chains_freed(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     rest(sim, 3_300);
     a.put(T, 1, 1, 5, None)?;
@@ -246,7 +248,7 @@ pub(super) fn rotation(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
         a.put(T, id, 1, 900, None)?;
         a.commit()?;
     }
-    // Long values: more log in one operation than any of the bounds looks ahead.
+    // Long values: one operation writes more log than any of the limits reserves in advance.
     for id in 0..40 {
         a.put(T, id, 1, 12_000, None)?;
         a.commit()?;
@@ -267,7 +269,7 @@ pub(super) fn drops(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.schema(T, |db| db.drop_table(T))
 }
 
-/// More numbers than the mark in the catalog is raised by at a time.
+/// Assigns more numbers than one advance of the catalog's mark covers.
 pub(super) fn numbers(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.create(NUMBERED)?;
     for batch in 0..9 {
@@ -320,7 +322,7 @@ pub(super) fn two_phases(_: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.prepare("left")
 }
 
-/// The loser is reverted, the prepared transaction is still there and is decided.
+/// Recovery rolls back the loser; the prepared transaction still exists and is decided.
 pub(super) fn recovery(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     let report = a.db.recovery();
     assert!(report.losers == 1 && report.rows > 0 && !report.clean, "{report:?}");

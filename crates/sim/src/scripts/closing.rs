@@ -1,5 +1,5 @@
-//! A close on a device so slow that it leaves pages to the next open, crashed at each of its
-//! changes, and the open that finds what it has left.
+//! A close on a device so slow that it leaves dirty pages to the next open. It is crashed at each
+//! of its changes of the disk; then the next open must recover its files.
 
 use super::common::T;
 use super::seen::Seen;
@@ -8,24 +8,24 @@ use evenkeel::{Error, Geometry, Metric, Result};
 use evenkeel_io::SimEnv;
 use std::sync::Arc;
 
-/// What a close changes, by the file.
+/// The files that a close changes.
 pub const FILES: &[&str] = &["copies of pages", "pages", "log", "superblock", "hot pages"];
-/// Pages hold so many rows of the text below.
+/// Number of rows on a page, with the text below.
 const PER_PAGE: usize = 4;
 pub const ROWS: i64 = 390;
 pub const TEXT: usize = 3_900;
-/// Pages large enough that there are few more than a close writes: one batch, whatever it takes,
-/// and before it what the cleaner begins while other threads end.
+/// Pages are so large that the close writes few of them: one batch, which is written however long
+/// it takes, and before it the pages that the cleaner begins to write while other threads end.
 pub const PAGE: u32 = 16 << 10;
 const BATCH: u64 = 64;
-/// Bytes a second: that batch takes more than the three seconds of a close, also without copies.
+/// Bytes per second: one batch takes more than the three seconds of a close, also without copies.
 const SLOW: u64 = 250_000;
 
-/// So few of its pages are dirty that nobody writes them before the close.
+/// So few pages are dirty that none is written before the close.
 pub const GEOMETRY: Geometry =
     Geometry { pool_bytes: Some(16 << 20), log_bytes: Some(8 << 20), ..SMALL };
 
-/// Changes a row of each page; one transaction stays open, another one prepared.
+/// Changes a row of each page; one transaction stays open, another is prepared.
 fn dirty(a: &mut Actor<'_>, open: &mut Actor<'_>) -> Result<()> {
     for (n, id) in (0..ROWS).step_by(PER_PAGE).enumerate() {
         a.put(T, id, 9, TEXT, Some(50_000 + id))?;
@@ -43,7 +43,7 @@ fn dirty(a: &mut Actor<'_>, open: &mut Actor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The end of a life: a slow device, and a close that does not wait for it.
+/// Ends a life with a slow device and a close that does not wait for it.
 pub fn slowly(sim: &SimEnv, a: &mut Actor<'_>, open: &mut Actor<'_>) -> Result<()> {
     dirty(a, open)?;
     let before = written(a);
@@ -56,18 +56,19 @@ pub fn slowly(sim: &SimEnv, a: &mut Actor<'_>, open: &mut Actor<'_>) -> Result<(
     Ok(())
 }
 
-/// Pages that were written.
+/// Number of pages written.
 fn written(a: &Actor<'_>) -> u64 {
     a.db.stats().get(Metric::FlushDone)
 }
 
-/// A close has left pages that were changed since so many were written.
+/// Checks that a close has left dirty pages; `before` is the number of pages written when they were
+/// changed.
 fn has_left(a: &Actor<'_>, before: u64) {
     let (written, changed) = (written(a) - before, ROWS as u64 / PER_PAGE as u64);
     assert!(written < changed && BATCH < changed, "{written} pages of {changed} are written");
 }
 
-/// Crashed at each change of that.
+/// The close; it is crashed at each of its changes.
 pub fn leaving(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
     let mut open = Actor::new(a.db.clone(), a.model);
     let before = written(a);
@@ -78,7 +79,7 @@ pub fn leaving(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> 
     a.db.clone().close()?;
     if !sim.is_crashed() {
         a.model.lock().closed();
-        // Where a call fails, time passes, in which pages are written before the close.
+        // If a call fails, time passes, and pages are written before the close.
         if !sim.disk().is_disturbed() {
             has_left(a, before);
         }
@@ -98,7 +99,7 @@ fn file(error: &Error) -> &'static str {
     }
 }
 
-/// The open that finds it, and decides what was prepared.
+/// The open that recovers those files and decides the prepared transaction.
 pub fn found(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     let report = a.db.recovery();
     assert!(!report.clean && report.losers == 1, "{report:?}");

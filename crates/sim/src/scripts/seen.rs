@@ -1,5 +1,5 @@
-//! What crashes struck, or what they left: counted by name, so that a script that does not reach
-//! what it is for fails.
+//! Counts, by name, the states at crashes or after them. A script that does not reach the states
+//! that it tests fails.
 
 use evenkeel_base::sync::Mutex;
 use std::collections::BTreeMap;
@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 /// Counts by name.
 #[derive(Default)]
 pub struct Seen {
-    /// What must be seen once every crash point was tried.
+    /// The names that must have been counted once every crash point was tried.
     wanted: &'static [&'static str],
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Seen {
-    /// Nothing is seen yet.
+    /// No counts yet.
     pub fn of(wanted: &'static [&'static str]) -> Seen {
         Seen { wanted, counts: Mutex::default() }
     }
 
-    /// One more.
+    /// Counts one.
     pub fn note(&self, what: &'static str) {
         *self.counts.lock().entry(what).or_default() += 1;
     }
 
-    /// Prints them; `all`: every crash point was tried.
+    /// Prints the counts; `all`: every crash point was tried.
     pub fn tell(&self, all: bool) {
         let counts = self.counts.lock();
         if counts.is_empty() && self.wanted.is_empty() {

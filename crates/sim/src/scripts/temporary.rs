@@ -1,6 +1,6 @@
-//! Temporary tables beside others: no session waits for changes of temporary tables only, a
-//! transaction that also changes another table is there as a whole or not at all, and the next
-//! start drops the temporary tables that a crash leaves.
+//! Temporary tables next to other tables. No session waits for a sync if it changed only temporary
+//! tables. A transaction that also changes another table survives as a whole or not at all. The
+//! next start drops the temporary tables that a crash leaves.
 
 use super::common::{T, rest};
 use crate::actor::Actor;
@@ -11,9 +11,9 @@ use evenkeel::{
 use evenkeel_io::SimEnv;
 use std::ops::Range;
 
-/// What a server calls its own.
+/// Prefix of the names of a server's temporary tables.
 const PREFIX: &str = "#sql";
-/// How many are made one after the other. The last ones are left.
+/// Number of temporary tables, created one after the other. The last ones are left.
 const ROUNDS: i64 = 6;
 const DROPPED: i64 = 4;
 
@@ -62,7 +62,7 @@ pub fn script(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Drops what is left, which is whole.
+/// Drops the tables that are left; each must be complete.
 pub fn drop_left(db: &Database) -> std::result::Result<(), String> {
     let told = |error: Error| error.to_string();
     for name in db.tables().iter().filter(|name| name.starts_with(PREFIX)) {

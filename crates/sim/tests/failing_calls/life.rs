@@ -8,7 +8,7 @@ use evenkeel_io::sim::{CrashPolicy, Fault, FaultKind, SimOptions, When, catch_cr
 use evenkeel_io::{SimDisk, SimEnv};
 use evenkeel_sim::actor::{Actor, open};
 use evenkeel_sim::model::Model;
-use evenkeel_sim::schema::describe;
+use evenkeel_sim::model::describe;
 use evenkeel_sim::scripts::{Script, T, check_next_number, rest, verify};
 use evenkeel_sim::verify::{Trouble, check_at, check_recovered};
 use std::cell::Cell;

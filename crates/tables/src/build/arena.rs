@@ -1,49 +1,50 @@
-//! The memory in which an index build, or a copy of a table, collects what it sorts: how large it
-//! is, and what is borrowed for it (F4). What it collects at a time becomes a run.
+//! The memory in which an index build or a copy of a table collects the entries or rows that it
+//! sorts: its size and its loans (F4). Each filling of the arena becomes a run.
 //!
-//! Few entries are collected in memory of its own. For more, run blocks lend it, who have it from
-//! page frames where they have not enough themselves (`Runs::lend`). Users who wait for the device
-//! want those frames: pages have to be written before frames go, and are read again. So beside them
-//! an index becomes up to [`RUNS_BESIDE_USERS`] runs, if without that frames in use had to go.
+//! Few entries are collected in memory of the arena's own. For more, run blocks lend memory, and
+//! get it from page frames if they have too little themselves (`Runs::lend`). Users who wait for
+//! the device need those frames: pages have to be written before their frames are freed, and are
+//! read again. So while users are active, an index may become up to [`RUNS_BESIDE_USERS`] runs if a
+//! larger arena would evict frames in use.
 
 use crate::store::Store;
 use evenkeel_base::IndexId;
 use evenkeel_runs::Lent;
 use std::sync::Arc;
 
-/// Memory without asking for it: few rows take none from others.
+/// Memory of its own: builds of few rows take none from others.
 const ARENA_OWN: usize = 1 << 20;
-/// So many runs an index may become so that users keep their frames. With more, a build has what it
-/// wants, and where that many would be merged before they are installed.
+/// An index may become this many runs so that users keep their frames. If it needed more, or if
+/// that many would be joined before they are installed, the build gets the memory that it wants.
 const RUNS_BESIDE_USERS: usize = 6;
 
 /// The memory of one build or copy.
 pub(crate) struct BuildArena {
     store: Arc<Store>,
-    /// That are built in it.
+    /// The indexes that are built in it.
     indexes: Vec<IndexId>,
-    /// What all entries take, as far as is known.
+    /// Bytes that all entries take, as far as is known.
     wanted: usize,
     bytes: usize,
-    /// Given back with it.
+    /// Loans, given back with the arena.
     lent: Vec<Lent>,
 }
 
 impl BuildArena {
-    /// One that has borrowed nothing yet.
+    /// An arena that has borrowed nothing yet.
     pub fn new(store: &Arc<Store>, indexes: &[IndexId]) -> BuildArena {
         let bytes = ARENA_OWN.min(store.build_arena_bytes());
         let indexes = indexes.to_vec();
         BuildArena { store: store.clone(), indexes, wanted: bytes, bytes, lent: Vec::new() }
     }
 
-    /// Its size now.
+    /// Its present size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Its size before it is written for the first time: where it has what all entries should take
-    /// and they take more, it becomes larger.
+    /// Its size when it is written for the first time. If it was to hold all entries and they take
+    /// more, it grows until then.
     pub fn round_bytes(&self) -> usize {
         match self.bytes < self.wanted.min(self.most()) {
             true => self.bytes,
@@ -51,8 +52,8 @@ impl BuildArena {
         }
     }
 
-    /// For entries that take `wanted` bytes, as the first of them have it; it has `least` in any
-    /// case. False if that is no more than its own.
+    /// Sizes the arena for entries that take `wanted` bytes, estimated from the first ones, and at
+    /// least for `least`. False if that is no more than its own memory.
     pub fn begin(&mut self, wanted: usize, least: usize) -> bool {
         self.wanted = wanted;
         if wanted <= ARENA_OWN {
@@ -62,14 +63,14 @@ impl BuildArena {
         true
     }
 
-    /// It is full, and `left` is the part of the table that is not read; so many runs are written
-    /// of what was collected before. True if it is larger now, else what it holds is to be written.
+    /// The arena is full; `left` is the part of the table that is not read, and `runs` were written
+    /// before. True if it is larger now; otherwise its content has to be written.
     pub fn grow_full(&mut self, runs: usize, left: f64) -> bool {
         let wanted = wanted_when_full(self.bytes, self.wanted, self.most(), runs, left);
         self.grow(self.for_all(wanted, runs))
     }
 
-    /// Makes it as large as any may be; false if it is.
+    /// Grows to the largest size of any arena; false if it has that size.
     pub fn grow_to_most(&mut self) -> bool {
         self.grow(self.most())
     }
@@ -90,7 +91,7 @@ impl BuildArena {
         size(wanted, runs, at_hand, may_be_many).min(self.most())
     }
 
-    /// A little more is not worth it, but where that is all that is wanted.
+    /// Growing by a little is not worth it, unless that is all that is wanted.
     fn grow(&mut self, bytes: usize) -> bool {
         let is_worth_it =
             bytes >= self.wanted.min(self.most()) || bytes > self.bytes + self.bytes / 8;
@@ -108,8 +109,9 @@ impl BuildArena {
     }
 }
 
-/// For what takes `wanted` bytes in all, of which so many runs are written, where `at_hand` takes
-/// no frame in use: all of it, or a part where it may become a few runs.
+/// The size for `wanted` bytes in all, of which `runs` runs are written, if `at_hand` bytes are
+/// available without evicting frames in use: all of it, or a part if the index may become a few
+/// runs.
 fn size(wanted: usize, runs: usize, at_hand: usize, may_be_many: impl Fn() -> bool) -> usize {
     if wanted <= at_hand.max(ARENA_OWN) || runs >= RUNS_BESIDE_USERS || !may_be_many() {
         return wanted;
@@ -117,10 +119,10 @@ fn size(wanted: usize, runs: usize, at_hand: usize, may_be_many: impl Fn() -> bo
     (wanted / RUNS_BESIDE_USERS).max(at_hand).max(ARENA_OWN)
 }
 
-/// What an arena of so many bytes should be that is full, where `wanted` was foreseen for all. One
-/// that should have held all has what there is: entries are more, or longer, than was foreseen. One
-/// that was to hold a part of them wants no more than what is left, by the part of the table that
-/// is not read.
+/// The size that a full arena of `bytes` should have, if `wanted` bytes were foreseen. An arena
+/// that should have held everything gets the maximum, because entries are more or longer than
+/// foreseen. An arena for a part of the entries wants no more than what is left, by the part of the
+/// table that is not read.
 fn wanted_when_full(bytes: usize, wanted: usize, most: usize, runs: usize, left: f64) -> usize {
     if bytes >= wanted.min(most) {
         return most;
@@ -154,7 +156,7 @@ mod tests {
     fn a_full_arena_wants_what_is_left() {
         let full = |bytes, wanted, runs, left| wanted_when_full(bytes, wanted, 256, runs, left);
         assert_eq!([full(134, 134, 0, 0.1), full(256, 900, 0, 0.7)], [256, 256], "it held all");
-        // A quarter of what was foreseen.
+        // A quarter of the foreseen bytes.
         assert_eq!(full(40, 134, 0, 0.7), 134, "116 come, and it holds 40");
         assert_eq!(full(40, 134, 2, 0.1), 40 + 16);
         assert_eq!([full(40, 134, 3, 0.0), full(40, 134, 0, 1.0)], [40, 134]);

@@ -1,16 +1,16 @@
-//! Index keys straight from stored rows: where all columns of an index are whole numbers of fixed
-//! places and an entry keeps nothing beside its key, a key is copied from them without decoding the
-//! row.
+//! Index keys directly from stored rows. If all columns of an index are whole numbers at fixed
+//! places and an entry stores nothing beside its key, the key is copied from the row without
+//! decoding it.
 //!
-//! Invariant: what a [`KeyCopier`] appends is what `IndexLayout::encode` appends for the same row.
-//! It is made for one row format; rows of another one are encoded value by value.
+//! Invariant: a [`KeyCopier`] appends the same bytes as `IndexLayout::encode` for the same row. It
+//! is made for one row format; rows of other formats are encoded value by value.
 
 use crate::table_layout::{IndexLayout, Layout};
 use evenkeel_format::{FixedPlace, KeyPart, row_version};
 
 /// A column of a key.
 enum Source {
-    /// A whole number of the row.
+    /// A whole number in the row.
     Row { place: FixedPlace, flip: u64, nullable: bool, desc: bool },
     /// Bytes of the clustered key; with `invert` all their bits change.
     Key { at: usize, len: usize, invert: bool },
@@ -23,8 +23,8 @@ pub(super) struct KeyCopier {
 }
 
 impl KeyCopier {
-    /// For rows of the present format; `None` if some column needs decoding, or an entry keeps
-    /// values beside its key (those of a clustered key that does not give them back).
+    /// For rows of the present format; `None` if some column needs decoding, or if an entry stores
+    /// values beside its key (of a clustered key that does not give them back).
     pub(super) fn new(layout: &Layout, index: &IndexLayout) -> Option<KeyCopier> {
         if index.stores() {
             return None;
@@ -42,7 +42,7 @@ impl KeyCopier {
         sources.map(|sources| KeyCopier { version, sources })
     }
 
-    /// Appends the key of a row; false if it is of another format or too short.
+    /// Appends the key of a row; false if the row has another format or is too short.
     #[inline]
     pub(super) fn copy(&self, key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
         if row_version(row).ok() != Some(self.version) {

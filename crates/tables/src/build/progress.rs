@@ -1,10 +1,10 @@
-//! How far a build is, as others see it while it goes on.
+//! The progress of a build, as other threads see it.
 //!
-//! Four kinds of work make it: reading the table, writing runs, merging the runs of an index where
-//! they are too many, and the pass that proves an index unique. Which indexes are merged is known
-//! only when all runs are written, but foreseen from the first rows on. The share that is told
-//! never goes back: where the plan grows, what is left of it stands for more work than before, and
-//! the share grows more slowly.
+//! A build consists of four kinds of work: reading the table, writing runs, joining the runs of an
+//! index that has too many, and the pass that proves an index unique. Which indexes need joining is
+//! known only when all runs are written, but is foreseen from the first rows on. The reported share
+//! never goes back: if the plan grows, the remaining share stands for more work than before and
+//! grows more slowly.
 
 use super::BuildPhase;
 use evenkeel_base::sync::Mutex;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Merging an entry is reading and writing it.
+/// Joining runs reads and writes each entry.
 const MERGE_WEIGHT: f64 = 2.0;
-/// One thread alone proves, several write.
+/// One thread proves, several write.
 const PROOF_WEIGHT: f64 = 1.5;
 
-/// Progress of a build, and the way to cancel it from another thread. Clones are handles of the
+/// Progress of a build, and a handle to cancel it from another thread. Clones are handles of the
 /// same build.
 #[derive(Clone, Default)]
 pub struct BuildProgress {
@@ -33,22 +33,22 @@ pub(super) struct Progress {
     /// Rows read, and rows of which all entries are written.
     read: Pace,
     written: Pace,
-    /// Entries merged, and entries the proof of uniqueness has passed.
+    /// Entries joined, and entries that the proof of uniqueness has passed.
     merged: Pace,
     checked: Pace,
     rows_total: AtomicU64,
-    /// Rows, and entries merged, of the tables before the present one, and about how many rows the
-    /// ones behind it have.
+    /// Rows and joined entries of the tables before the present one, and the estimated rows of the
+    /// tables after it.
     rows_before: AtomicU64,
     merged_before: AtomicU64,
     rows_behind: AtomicU64,
-    /// Indexes being built, those of them whose runs are merged as far as is known, and those
-    /// proved unique.
+    /// Indexes being built, those of them whose runs have to be joined as far as is known, and
+    /// those proved unique.
     indexes: AtomicU64,
     to_merge: AtomicU64,
     to_check: AtomicU64,
-    /// Entries that the proof meets beyond one for each row read: of rows that came meanwhile. In
-    /// all, and of the tables before.
+    /// Entries that the proof meets beyond one for each row read, from rows that came meanwhile: in
+    /// all, and in the tables before.
     came: AtomicU64,
     came_before: AtomicU64,
     told: Mutex<Told>,
@@ -57,21 +57,21 @@ pub(super) struct Progress {
     pub(super) duplicate: Mutex<Vec<u8>>,
     /// The table of that row.
     pub(super) duplicate_in: Mutex<String>,
-    /// What the build waits for, to be woken by `cancel`.
+    /// The event that the build waits for; `cancel` notifies it.
     pub(super) waits_for: Mutex<Option<Arc<Event>>>,
-    /// The transaction that inserts rows of a copy now, whose waits `cancel` ends.
+    /// The transaction that inserts rows of a copy now; `cancel` ends its waits.
     inserter: Mutex<Option<TxnRef>>,
-    /// Another phase begins.
+    /// Notified when another phase begins.
     pub(super) entered: Arc<Event>,
-    /// How long it waits for each transaction in its way, if not as the store does.
+    /// Timeout of the wait for each transaction, if not the store's.
     pub(super) lock_wait: Mutex<Option<Duration>>,
 }
 
-/// Until a build says that it is complete, so much of the work may be left that the plan does not
-/// know: entries that came while the proof went on, a merge of runs that writers made.
+/// Until a build is complete this much of the work may be left that the plan does not know: entries
+/// that came during the proof, a join of runs that writers made.
 const UNKNOWN: f64 = 1e-3;
 
-/// What was told last.
+/// The last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Told {
     share: f64,
@@ -80,8 +80,8 @@ struct Told {
 }
 
 impl Told {
-    /// The share when each kind of work has done so much, of this weight, and so much is left of
-    /// all. What came since takes its part of what was left: of a plan that stays as it is the
+    /// The share when each kind of work has done `done` (weighted by `weights`) and `left` remains
+    /// of all. New work takes its part of the remaining share: for a plan that does not change the
     /// share is done / (done + left).
     fn tell(&mut self, done: [u64; 4], weights: [f64; 4], left: f64) -> f64 {
         let weigh = |counts: [u64; 4]| -> f64 {
@@ -92,18 +92,18 @@ impl Told {
         if more > 0.0 {
             self.share += (1.0 - self.share) * more / (more + left);
         }
-        // Who looked before may come later.
+        // A thread that read the counters earlier may arrive later.
         self.done = std::array::from_fn(|kind| done[kind].max(self.done[kind]));
         self.share
     }
 }
 
-/// What a kind of work has done, in rows or entries, and the time it took for that.
+/// What a kind of work has done, in rows or entries, and the time for it.
 #[derive(Default)]
 struct Pace {
     done: AtomicU64,
     ns: AtomicU64,
-    /// When the present step of this work began, and the time taken before.
+    /// When the present step of this work began, and the time of earlier steps.
     begun_ns: AtomicU64,
     before_ns: AtomicU64,
 }
@@ -124,14 +124,14 @@ impl Pace {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds for each; none before the first.
+    /// Nanoseconds for each row or entry; none before the first.
     fn ns_for_each(&self) -> Option<f64> {
         let done = self.done();
         (done > 0).then(|| self.ns.load(Ordering::Relaxed) as f64 / done as f64)
     }
 }
 
-/// A kind of work as planned: `weight` is what one of its rows or entries counts beside others.
+/// A kind of work as planned: `weight` is the weight of one of its rows or entries.
 struct Work<'p> {
     pace: &'p Pace,
     planned: f64,
@@ -170,7 +170,7 @@ impl BuildProgress {
         *self.inner.duplicate.lock() = key.to_vec();
     }
 
-    /// Where it is.
+    /// The present phase.
     pub fn phase(&self) -> BuildPhase {
         match self.inner.phase.load(Ordering::SeqCst) {
             0 => BuildPhase::Idle,
@@ -182,8 +182,8 @@ impl BuildProgress {
         }
     }
 
-    /// Sets how long the build waits for each transaction in its way and for another schema
-    /// change; else as long as transactions wait for locks.
+    /// Sets how long the build waits for each transaction and for another schema change; otherwise
+    /// as long as transactions wait for locks.
     pub fn set_lock_wait(&self, lock_wait: Duration) {
         *self.inner.lock_wait.lock() = Some(lock_wait);
     }
@@ -198,7 +198,7 @@ impl BuildProgress {
         self.inner.written.done()
     }
 
-    /// How much of the work is done, from 0 to 1: of reading, writing, merging and proving
+    /// The share of the work that is done, from 0 to 1: reading, writing, joining runs and proving
     /// uniqueness. It never goes back.
     pub fn share(&self) -> f64 {
         let work = self.inner.work();
@@ -214,16 +214,16 @@ impl BuildProgress {
         share
     }
 
-    /// How long it will still take, by the rows that were read, written, merged and looked at so
-    /// far and the time that took; none before the first. (Waiting for writers comes before.)
+    /// The estimated time left, from the rows that were read, written, joined and proved so far and
+    /// their time; none before the first row. (The wait for writers comes before.)
     pub fn time_left(&self) -> Option<Duration> {
         let work = self.inner.work();
         let read_ns = self.inner.read.ns_for_each()?;
         let took: u64 = work.iter().map(|work| work.pace.ns.load(Ordering::Relaxed)).sum();
         let done: f64 = work.iter().map(|work| work.done() * work.weight).sum();
-        // Until something is written: half of what reading takes. Then what of each entry is still
-        // to come takes as long as writing it, by its weight, and no less than all that is done:
-        // merges and proofs read again what may have left memory meanwhile.
+        // Until something is written, writing counts as half the time of reading. Afterwards the
+        // remaining work on each entry takes as long as writing it, by its weight, and no less than
+        // all that is done: joins and proofs read data again that may have left memory.
         let each_to_come = match self.inner.written.ns_for_each() {
             Some(write_ns) => write_ns.max(took as f64 / done.max(1.0)),
             None => read_ns / 2.0,
@@ -235,23 +235,23 @@ impl BuildProgress {
         Some(Duration::from_nanos(left.sum::<f64>() as u64))
     }
 
-    /// Rows of the tables: estimated, and the better the more are read; then counted.
+    /// Rows of the tables: an estimate that improves as rows are read, and then the exact number.
     pub fn rows_total(&self) -> u64 {
         self.inner.rows_total.load(Ordering::Relaxed)
     }
 
-    /// After `DuplicateInBuild`, the clustered key of one of the rows; empty if a change that came
-    /// meanwhile brought the duplicate.
+    /// After `DuplicateInBuild`, the clustered key of one of the rows; empty if a concurrent change
+    /// brought the duplicate.
     pub fn duplicate(&self) -> Vec<u8> {
         self.inner.duplicate.lock().clone()
     }
 
-    /// After `DuplicateInBuild`, the table in which it was.
+    /// After `DuplicateInBuild`, the table that has it.
     pub fn duplicate_in(&self) -> String {
         self.inner.duplicate_in.lock().clone()
     }
 
-    /// Ends the build with `BuildCancelled`, leaving nothing behind.
+    /// Ends the build with `BuildCancelled`; nothing of it remains.
     pub fn cancel(&self) {
         self.inner.stop.ask();
         let event = self.inner.waits_for.lock().clone();
@@ -264,16 +264,17 @@ impl BuildProgress {
         }
     }
 
-    /// Rows are inserted by this transaction from now on, which `cancel` ends.
+    /// From now on this transaction inserts rows; `cancel` ends its waits.
     ///
     /// # Errors
-    /// `BuildCancelled`, if it was before: then nobody cancels the transaction.
+    /// `BuildCancelled`, if the build was cancelled before: then nothing would cancel the
+    /// transaction.
     pub(crate) fn insert_by(&self, inserter: TxnRef) -> Result<()> {
         *self.inner.inserter.lock() = Some(inserter);
         self.check()
     }
 
-    /// What `cancel` asks: threads of the build pause no longer then.
+    /// The request of `cancel`: threads of the build then no longer pause.
     pub(crate) fn stop(&self) -> Arc<Stop> {
         self.inner.stop.clone()
     }
@@ -303,7 +304,7 @@ impl BuildProgress {
         self.inner.checked.add(entries, now_ns);
     }
 
-    /// So many indexes of the present table are proved: writers may have made their entries fewer.
+    /// This many indexes of the present table are proved; writers may have reduced their entries.
     pub(crate) fn checked_all_of(&self, indexes: u64, now_ns: u64) {
         let of = self.inner.to_check.load(Ordering::Relaxed);
         let came_before = self.inner.came_before.load(Ordering::Relaxed);
@@ -313,7 +314,7 @@ impl BuildProgress {
         self.add_checked(done.saturating_sub(self.inner.checked.done()), now_ns);
     }
 
-    /// A table begins; the ones behind it have so many rows, about.
+    /// A table begins; the tables after it have about `rows_behind` rows.
     pub(crate) fn begin_table(&self, rows_behind: u64) {
         let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
         set(&self.inner.rows_before, self.rows_done());
@@ -342,7 +343,7 @@ impl BuildProgress {
         self.rows_total().saturating_sub(others)
     }
 
-    /// What is to be done: the present table has so many rows; indexes, and of them unique ones.
+    /// Sets the plan: rows of the present table, indexes, and the unique ones of them.
     pub(crate) fn plan(&self, rows: u64, indexes: u64, unique: u64) {
         self.set_total_here(rows);
         self.inner.to_merge.store(0, Ordering::Relaxed);
@@ -350,27 +351,27 @@ impl BuildProgress {
         self.inner.to_check.store(unique, Ordering::Relaxed);
     }
 
-    /// The present table has so many rows.
+    /// Sets the number of rows of the present table.
     pub(crate) fn set_total_here(&self, rows: u64) {
         let others = self.rows_before() + self.inner.rows_behind.load(Ordering::Relaxed);
         self.inner.rows_total.store(others + rows, Ordering::Relaxed);
     }
 
-    /// The runs of so many indexes will be merged, as it looks now. What was foreseen stays: the
-    /// runs of writers beside the build come and go, and the share that is told while they are few
-    /// could not be taken back.
+    /// Foresees that the runs of this many indexes will be joined. The forecast only grows: the
+    /// runs of concurrent writers come and go, and a share reported while they are few could not be
+    /// taken back.
     pub(crate) fn foresee_merges(&self, indexes: u64) {
         self.inner.to_merge.fetch_max(indexes, Ordering::Relaxed);
     }
 
-    /// The proof of the present table will meet so many entries of rows that came since they were
-    /// read, as it looks now.
+    /// Foresees that the proof of the present table will meet this many entries of rows that came
+    /// after they were read.
     pub(crate) fn foresee_came(&self, entries: u64) {
         let before = self.inner.came_before.load(Ordering::Relaxed);
         self.inner.came.store(before + entries, Ordering::Relaxed);
     }
 
-    /// All rows of the present table are read, and written; the runs of so many indexes are merged
+    /// All rows of the present table are read and written; the runs of this many indexes are joined
     /// from now on.
     pub(crate) fn begin_merges(&self, indexes: u64, now_ns: u64) {
         self.set_total_here(self.rows_done_here());
@@ -383,7 +384,7 @@ impl BuildProgress {
         self.inner.told.lock().share = 1.0;
     }
 
-    /// Says that the build is over, or never began. One that ran says so itself.
+    /// Reports that the build has ended or never began. A build that ran reports its end itself.
     pub fn end(&self) {
         self.enter(BuildPhase::Done);
     }
@@ -408,7 +409,7 @@ mod tests {
 
     const WEIGHTS: [f64; 4] = [1.0, 2.0, 0.5, 0.25];
 
-    /// The same of work of one kind, of weight 1.
+    /// `tell` for work of one kind, of weight 1.
     fn tell(told: &mut Told, done: u64, left: f64) -> f64 {
         told.tell([done, 0, 0, 0], WEIGHTS, left)
     }
@@ -419,14 +420,15 @@ mod tests {
         let mut all =
             |steps: [(u64, f64); 2]| steps.map(|(done, left)| tell(&mut told, done, left));
         assert_eq!(all([(0, 10.0), (4, 6.0)]), [0.0, 0.4]);
-        // Four times as much is left as was: a quarter of it is a quarter of the rest.
+        // Four times as much is left as was done: a quarter of that is a quarter of the remaining
+        // share.
         assert_eq!(all([(4, 24.0), (10, 18.0)]), [0.4, 0.55]);
-        // Less is left than was thought.
+        // Less is left than was foreseen.
         assert_eq!(all([(10, 2.0), (11, 1.0)]), [0.55, 0.775]);
         // Nothing is left that is known.
         let [almost, more] = all([(12, 0.0), (13, 0.0)]);
         assert!(almost > 0.99 && more > almost && more < 1.0, "{almost} {more}");
-        // Another table, in which the same work weighs more: what was done does not come again.
+        // Another table, in which the same work weighs more: earlier work does not count again.
         let mut told = Told::default();
         assert_eq!(told.tell([0, 4, 0, 0], [1.0; 4], 4.0), 0.5);
         assert_eq!(told.tell([0, 4, 0, 0], [3.0; 4], 12.0), 0.5);
@@ -434,8 +436,8 @@ mod tests {
     }
 
     proptest! {
-        /// It never goes back, grows with all that is done, and is the part that is done while the
-        /// plan is what it was.
+        /// The share never goes back, grows with all work done, and is the done part of the work
+        /// while the plan does not change.
         #[test]
         fn what_is_told_grows_with_the_work(
             steps in prop::collection::vec((0usize..4, 1u64..1000, 0u32..3000), 1..40)

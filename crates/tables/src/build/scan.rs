@@ -1,15 +1,15 @@
 //! The scan of an index build: several threads read disjoint key ranges of the table, sort the
-//! entries of all its new indexes in one arena and write them as runs (F4).
+//! entries of all its new indexes in one arena, and write them as runs (F4).
 //!
-//! It goes in turns of two steps, each done by all threads: *collect* until the arena is full or
-//! the table is read, then *write* what was collected as one run per index, cut by key into a part
-//! per thread. Between the steps only this module's caller runs, so no thread waits for another
-//! with work in hand. Work is taken from a list, so any number of helpers, even none, gets it done;
-//! an error of one is found by the others within a few rows.
+//! The scan alternates between two steps, each done by all threads: *collect* until the arena is
+//! full or the table is read, then *write* the collected entries as one run per index, cut by key
+//! into one part per thread. Between the steps only this module's caller runs, so no thread with
+//! work in hand is waited for. Work is taken from a list, so any number of helpers, even none,
+//! completes it. Other threads notice the error of a thread within a few rows.
 //!
-//! Rows that are inserted beside the build have all their entries from who inserts them. They are
-//! passed, as leaves of nothing else are (`Tree::watch_concurrent_inserts`): else a build would not
-//! end before writers who insert faster than it goes on beside them.
+//! Rows inserted during the build have all their entries from their inserters. The scan skips them,
+//! and skips leaves that hold nothing else (`Tree::watch_concurrent_inserts`). Otherwise a build
+//! would not end while writers insert faster than it reads.
 
 use super::arena::BuildArena;
 use super::keys::KeyCopier;
@@ -30,58 +30,58 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Rows read under one registered snapshot, about: undo is not held back for the whole scan.
+/// Rows read under one registered snapshot, about: undo is not kept for the whole scan.
 const SNAPSHOT_ROWS: u64 = 1024;
-/// And no more than so many bytes of pages from storage: the governor hears of them then.
+/// At most this many bytes of pages are read from storage before the governor is told.
 const READ_BYTES: u64 = 128 << 10;
-/// Rows read between two looks at the clock: is it time to give way (F4)?
+/// Rows read between two looks at the clock, which decide whether the thread yields (F4).
 const CLOCK_ROWS: u64 = 64;
-/// Ranges per thread: so many that all threads end at about the same time.
+/// Ranges per thread: enough for all threads to end at about the same time.
 const RANGES_PER_THREAD: usize = 16;
 /// Pieces of the arena that one thread fills for one index, at least.
 const PIECES: usize = 16;
-/// Rows whose entries tell how long those of the others are.
+/// Rows from whose entries the length of all entries is estimated.
 const ROWS_SEEN: u64 = 64;
-/// Fewer, where so many bytes of entries tell it.
+/// Fewer rows are enough if their entries have this many bytes.
 const BYTES_SEEN: usize = 256 << 10;
-/// Of the arena's bytes so many for each leaf that is known to have come beside the build.
+/// The arena has this many bytes for each leaf known to be inserted during the build.
 const ARENA_PER_LEAF: usize = 256;
-/// Bytes of a piece: it is sorted in the cache of a core.
+/// Bytes of a piece, which is sorted in the cache of a core.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES_MIN: usize = 4 << 10;
-/// Where tests make the arena smaller than any database has it, pieces are small as well: else the
-/// begun ones alone would fill it.
+/// If tests make the arena smaller than in any database, pieces are small as well; otherwise the
+/// open pieces alone would fill it.
 const PIECES_MIN: usize = 32;
 const PIECE_BYTES_LEAST: usize = 32;
 
-/// Keys still to be read: behind or from `from`, below `to`.
+/// Keys still to be read: from or behind `from`, below `to`.
 struct KeyRange {
     from: Bound<Vec<u8>>,
     to: Vec<u8>,
 }
 
-/// What the threads of a build share.
+/// State shared by the threads of a build.
 struct Scan {
     store: Arc<Store>,
     state: Arc<TableState>,
     progress: BuildProgress,
     /// Transactions from this one on have written the entries of all rows that they inserted.
     came_from: TxnId,
-    /// Positions of the new indexes in the table's shape, and how their keys are copied from rows.
+    /// Positions of the new indexes in the table's layout, and the copiers of their keys.
     indexes: Vec<(usize, Option<KeyCopier>)>,
-    /// Last first.
+    /// The next range is the last element.
     todo: Mutex<Vec<KeyRange>>,
-    /// How many there were, how many of them are read, and the rows of one by the estimate.
+    /// The number of ranges, the ranges that are read, and the estimated rows of one.
     ranges: f64,
     read: AtomicUsize,
     rows_of_range: f64,
     /// Sorted pieces by index, and their bytes.
     pieces: Mutex<Vec<Vec<Sorted>>>,
     bytes: AtomicUsize,
-    /// What they may take in the arena as it is, and the bytes of one.
+    /// The bytes that pieces may take in the present arena, and the bytes of one piece.
     bytes_max: AtomicUsize,
     piece_bytes: AtomicUsize,
-    /// The arena as it may be when it is written.
+    /// The size of the arena when it is written.
     round_bytes: AtomicUsize,
     /// Bytes of the largest arena.
     arena_max: usize,
@@ -91,16 +91,16 @@ struct Scan {
     rounds: AtomicU64,
     /// Threads at work, about.
     working: AtomicUsize,
-    /// What they may do before they give way to users.
+    /// The work that threads may do before they yield to users.
     budget: BuildBudget,
     /// New indexes that have their built runs.
     installed: Mutex<Vec<IndexId>>,
-    /// The first error of a thread; the others end then.
+    /// The first error of a thread; the other threads then end.
     error: Mutex<Option<Error>>,
     failed: AtomicBool,
 }
 
-/// Bytes of a piece at least, where the arena has so many at most.
+/// The least size of a piece in an arena of at most this size.
 fn piece_bytes_min(arena: usize) -> usize {
     PIECE_BYTES_MIN.min(arena / PIECES_MIN).max(PIECE_BYTES_LEAST)
 }
@@ -119,15 +119,15 @@ pub(crate) fn build_runs(
     let watch =
         state.tree.watch_concurrent_inserts(came_from, store.build_arena_bytes() / ARENA_PER_LEAF);
     let most = store.build_arena_bytes();
-    // One more than cores: while one waits for storage, the others work. But no more than have room
-    // for pieces: with the arena full of begun ones, each row would be a run.
+    // One thread more than cores: while one waits for storage, the others work. But only as many as
+    // have room for pieces: if open pieces filled the arena, each row would become a run.
     let least = 4 * piece_bytes_min(most) * (added.len() + 1);
     let mut threads = (store.build_threads.max(1) + 1).min((most / least).max(1));
     let mut scan = Scan::new(store, state, added, progress, threads, came_from)?;
     let foreseen_bytes = scan.foreseen_bytes()?;
     scan.budget = BuildBudget::for_entries(scan.foreseen_entries(), foreseen_bytes as u64);
     let scan = Arc::new(scan);
-    // Run blocks lend the arena for the whole statement (F4, G3): what the entries will take, in
+    // Run blocks lend the arena for the whole statement (F4, G3): the bytes of the entries, in
     // pieces for each thread. Few rows are read by as many threads as need no loan.
     let mut arena = BuildArena::new(store, added);
     if !arena.begin(foreseen_bytes, threads * least) {
@@ -156,7 +156,7 @@ pub(crate) fn build_runs(
     install(&scan, added, built, threads)
 }
 
-/// Makes what was written the oldest runs of the indexes.
+/// Makes the written runs the oldest runs of the indexes.
 fn install(
     scan: &Arc<Scan>,
     added: &[IndexId],
@@ -164,7 +164,7 @@ fn install(
     threads: usize,
 ) -> Result<()> {
     let Scan { store, progress, .. } = &**scan;
-    // Where many runs were written, installing merges them first.
+    // If many runs were written, the installation joins them first.
     let merged = |(id, parts): &(&IndexId, &Vec<BuiltPart>)| {
         let runs = parts.iter().filter(|part| !part.is_empty()).count();
         store.runs.are_too_many(**id, runs)
@@ -214,7 +214,7 @@ impl Scan {
             let start = std::mem::replace(&mut from, Bound::Included(key.clone()));
             todo.push(KeyRange { from: start, to: key });
         }
-        // Rows behind the last one there is now come beside the build.
+        // Rows behind the present last one come during the build.
         let mut last = state.tree.cursor();
         last.seek(Bound::Unbounded, Direction::Backward)?;
         let end = last.next()?.map_or_else(Vec::new, |(key, _)| [key, &[0]].concat());
@@ -234,14 +234,14 @@ impl Scan {
             bytes: AtomicUsize::new(0),
             rounds: AtomicU64::new(0),
             bytes_max: AtomicUsize::new(0),
-            // Nothing is sealed before the arena is divided.
+            // Seal no piece before the arena is divided.
             piece_bytes: AtomicUsize::new(usize::MAX),
             round_bytes: AtomicUsize::new(store.build_arena_bytes()),
             arena_max: store.build_arena_bytes(),
             open,
             indexes,
             working: AtomicUsize::new(1),
-            // None before the first rows were looked at.
+            // No budget before the first rows were examined.
             budget: BuildBudget::default(),
             installed: Mutex::default(),
             error: Mutex::default(),
@@ -249,8 +249,8 @@ impl Scan {
         })
     }
 
-    /// Runs `work` in this thread and in helpers, no more in all than there are pieces of work; the
-    /// first error of any of them.
+    /// Runs `work` in this thread and in helpers, at most as many in all as there are pieces of
+    /// work; returns the first error of any of them.
     fn in_parallel(
         self: &Arc<Self>,
         threads: usize,
@@ -277,7 +277,7 @@ impl Scan {
                     self.store.rt.metrics.add(Metric::BuildHelpers, 1);
                     helpers.push(task);
                 }
-                // Work is taken from a list: those who are there do it.
+                // Work is taken from a list, so the existing threads do it.
                 Err(error) => log::warn!("an index build goes on with fewer threads: {error}"),
             }
         }
@@ -289,16 +289,16 @@ impl Scan {
         }
     }
 
-    /// Gives way to others each 1 ms, unless the build is a small one.
+    /// Yields to others every 1 ms, unless the build is a small one.
     fn give_way(&self) {
         self.store.sched.give_way_to_users(self.working.load(Ordering::Relaxed), &self.budget);
     }
 
-    /// Shall a thread go on; it gives way before.
+    /// Yields, then says whether the thread continues.
     fn check(&self) -> Result<()> {
         self.give_way();
         if self.failed.load(Ordering::Relaxed) {
-            // Not reported: the first error is.
+            // Not reported: the first error is reported.
             return Err(Error::new(Code::BuildCancelled));
         }
         self.progress.check()
@@ -322,27 +322,27 @@ impl Scan {
         self.bytes.load(Ordering::Relaxed) >= self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// The part of the table that is not read, about.
+    /// The estimated part of the table that is not read.
     fn left(&self) -> f64 {
         1.0 - self.read.load(Ordering::Relaxed) as f64 / self.ranges
     }
 
-    /// Entries of all the indexes, about.
+    /// The estimated number of entries of all the indexes.
     fn foreseen_entries(&self) -> u64 {
         (self.rows_of_range * self.ranges * self.indexes.len() as f64) as u64
     }
 
-    /// The arena that all entries will need, as the first rows have them.
+    /// The arena that all entries will need, estimated from the first rows.
     fn foreseen_bytes(&self) -> Result<usize> {
         let mut collector = Collector::new(self);
         let seen = collector.look()?;
         let bytes: usize = collector.open.iter().map(Unsorted::bytes).sum();
-        // And a quarter more, for pieces that are not full.
+        // A quarter more, for pieces that are not full.
         let all = self.rows_of_range * self.ranges * bytes as f64 / seen.max(1) as f64;
         Ok((all * 1.25) as usize)
     }
 
-    /// From now on the arena has so many bytes, and before it is written up to `round`.
+    /// From now on the arena has `arena` bytes, and up to `round` when it is written.
     fn divide_anew(&self, arena: usize, round: usize) {
         let (piece, bytes_max) = self.divide(arena);
         self.piece_bytes.store(piece, Ordering::Relaxed);
@@ -350,8 +350,8 @@ impl Scan {
         self.round_bytes.store(round.max(arena), Ordering::Relaxed);
     }
 
-    /// Bytes of a piece of such an arena, and of the pieces that are sorted: each thread has an
-    /// open one per index, and a copy of one while it is sorted.
+    /// The bytes of a piece in an arena of this size, and of all sorted pieces: each thread has one
+    /// open piece per index, and the copy of one while it is sorted.
     fn divide(&self, arena: usize) -> (usize, usize) {
         let least = piece_bytes_min(self.arena_max);
         let piece = (arena / (PIECES * self.open)).clamp(least, PIECE_BYTES_MAX);
@@ -359,8 +359,8 @@ impl Scan {
         (piece, arena.saturating_sub(piece * (self.open + copies)))
     }
 
-    /// Tells how many rows there will be: the estimate counts less the more ranges are read. Those
-    /// at work are taken to be half done.
+    /// Updates the expected number of rows: the more ranges are read the less the estimate counts.
+    /// Ranges in work count as half done.
     fn foresee_rows(&self) {
         let at_work = self.working.load(Ordering::Relaxed) as f64 / 2.0;
         let read = (self.read.load(Ordering::Relaxed) as f64 + at_work).min(self.ranges);
@@ -369,8 +369,8 @@ impl Scan {
         self.progress.set_total_here((rows + (self.ranges - read) * each) as u64);
     }
 
-    /// Tells how many indexes will be merged, from what a thread has collected in this round: so
-    /// many bytes of entries for so many rows.
+    /// Updates the expected number of indexes whose runs are joined, from the `bytes` of entries
+    /// that a thread has collected for `rows` rows in this round.
     fn foresee_merges(&self, bytes: u64, rows: u64) {
         let rounds = self.rounds.load(Ordering::Relaxed);
         let in_round = match rounds {
@@ -382,7 +382,7 @@ impl Scan {
         };
         let left = self.progress.rows_total_here();
         let left = left.saturating_sub(self.progress.rows_written_here());
-        // A merge that comes unexpected is worse than one that does not come.
+        // An unexpected join is worse than an expected one that does not come.
         let left = left + left / 8;
         let runs = rounds + left.div_ceil(in_round.max(1));
         let id = |i: &(usize, Option<KeyCopier>)| self.state.layout.indexes[i.0].id;
@@ -391,7 +391,7 @@ impl Scan {
         self.progress.foresee_merges(merged as u64);
     }
 
-    /// Tells how many entries writers have brought that the proof will meet: those in runs.
+    /// Updates the expected number of writers' entries that the proof will meet: those in runs.
     fn foresee_came(&self) {
         let installed = self.installed.lock();
         let layout = &self.state.layout;
@@ -404,7 +404,7 @@ impl Scan {
         self.progress.foresee_came(came.sum());
     }
 
-    /// Writes what was collected as one run per index; the arena is empty then.
+    /// Writes the collected entries as one run per index; the arena is then empty.
     fn write(self: &Arc<Self>, added: &[IndexId], threads: usize) -> Result<Vec<BuiltPart>> {
         let pieces: Vec<Vec<Sorted>> = self.pieces.lock().iter_mut().map(std::mem::take).collect();
         let mut plans: Vec<RunPlan> = Vec::new();
@@ -416,7 +416,7 @@ impl Scan {
         let (plans, next) = (Arc::new(plans), AtomicUsize::new(0));
         let (shared, told) = (plans.clone(), AtomicU64::new(0));
         let indexes = added.len() as u64;
-        // A row is written when the entries of all its indexes are.
+        // A row is written when the entries of all its indexes are written.
         let tell = move |scan: &Scan, entries: u64| {
             let before = told.fetch_add(entries, Ordering::Relaxed);
             let rows = (before + entries) / indexes - before / indexes;
@@ -427,7 +427,7 @@ impl Scan {
                 scan.check()?;
                 let last = Cell::new(0);
                 shared[*plan].write(*part, &|| {
-                    // An eighth counts when the part is on disk: so much may be in buffers.
+                    // An eighth counts only when the part is on disk: that much may be in buffers.
                     last.set(last.get() + u64::from(CHECK_EVERY) / 8);
                     tell(scan, u64::from(CHECK_EVERY) / 8 * 7);
                     scan.foresee_came();
@@ -452,7 +452,7 @@ struct Collector<'s> {
     /// By index.
     open: Vec<Unsorted>,
     key: Vec<u8>,
-    /// What the entry keeps beside its key.
+    /// The values that the entry stores beside its key.
     stored: Vec<u8>,
     /// Rows it has read, and bytes of the pieces it has sealed.
     rows: u64,
@@ -466,7 +466,7 @@ impl<'s> Collector<'s> {
         Collector { scan, open, key: Vec::new(), stored: Vec::new(), rows: 0, sealed: 0 }
     }
 
-    /// Takes the first few rows; how many.
+    /// Reads the first few rows; returns their number.
     fn look(&mut self) -> Result<u64> {
         let _guard = self.scan.store.txns.snapshot();
         let mut cursor = self.scan.state.tree.cursor();
@@ -482,11 +482,12 @@ impl<'s> Collector<'s> {
         Ok(rows)
     }
 
-    /// Reads a range; what is left of it if the arena is full.
+    /// Reads a range; returns the rest of it if the arena is full.
     fn read(&mut self, range: KeyRange) -> Result<Option<KeyRange>> {
         let (scan, store, state) = (self.scan, &self.scan.store, &self.scan.state);
         store.pages.take_asked_bytes();
-        // Registered before a leaf is read, as long as its copy is used: undo and ids stay (A5).
+        // The snapshot is registered before a leaf is read and as long as its copy is used: undo
+        // and ids stay (A5).
         let mut guard = store.txns.snapshot();
         let mut cursor = state.tree.cursor();
         cursor.set_use_once(true);
@@ -527,7 +528,7 @@ impl<'s> Collector<'s> {
         Ok(None)
     }
 
-    /// Tells others how far it is.
+    /// Reports the progress.
     fn tell(&mut self, rows: u64) {
         let scan = self.scan;
         scan.progress.add_rows(rows, scan.store.rt.env.now_ns());
@@ -538,8 +539,8 @@ impl<'s> Collector<'s> {
         scan.foresee_came();
     }
 
-    /// Tells the governor what was read from storage, and waits as long as it says: pages that were
-    /// in memory cost nothing. Holds neither latch nor snapshot.
+    /// Reports the bytes read from storage to the governor, and waits as long as it says; pages
+    /// that were in memory cost nothing. Holds neither latch nor snapshot.
     fn ask_for_reads(&self) {
         let Store { sched, pages, .. } = &*self.scan.store;
         match pages.take_asked_bytes() {
@@ -548,7 +549,7 @@ impl<'s> Collector<'s> {
         }
     }
 
-    /// Takes the latest committed version of a row; false if it came beside the build.
+    /// Takes the latest committed version of a row; false if the row came during the build.
     fn take(&mut self, key: &[u8], cell: &LeafRow<'_>) -> Result<bool> {
         let (txns, tree) = (&self.scan.store.txns, self.scan.state.tree.id());
         if cell.flags & cell_flags::FIRST != 0 && cell.stamp.txn >= self.scan.came_from {
@@ -576,7 +577,7 @@ impl<'s> Collector<'s> {
         if to_decode != 0 { self.push_decoded(key, row, to_decode) } else { Ok(()) }
     }
 
-    /// Makes the keys of the indexes in the set `wanted` value by value.
+    /// Encodes the keys of the indexes in the set `wanted` value by value.
     fn push_decoded(&mut self, key: &[u8], row: &[u8], wanted: u64) -> Result<()> {
         let scan = self.scan;
         let layout = &scan.state.layout;
@@ -597,7 +598,7 @@ impl<'s> Collector<'s> {
         Ok(())
     }
 
-    /// Takes the key made last as an entry of an index.
+    /// Adds the last encoded key as an entry of an index.
     #[inline]
     fn add(&mut self, i: usize, pk: &[u8]) -> Result<()> {
         self.open[i].push(&self.key, pk, &self.stored)?;

@@ -1,15 +1,16 @@
-//! Duties that have become too many for checkpoints to list, under an old snapshot or in a large
-//! transaction: they go to lists beside the log, and a checkpoint names the lists (RFC 16).
+//! Superseded chains that are too many for a checkpoint to list one by one, because of an old
+//! snapshot or a large transaction. They are saved to lists beside the log, and a checkpoint names
+//! the lists (RFC 16).
 //!
-//! Life of a list: the checkpointer takes the oldest duties, writes and syncs them, and then they
-//! leave memory -> each checkpoint names the list -> nobody needs its chains: it is read, they are
-//! freed -> that is durable: its place is given back.
+//! Life of a list: the checkpointer writes and syncs the oldest entries, which then leave memory ->
+//! each checkpoint names the list -> nothing needs its chains: the list is read and they are freed
+//! -> that is durable: the list's space is freed.
 //!
-//! Invariants: a duty is in memory, or in a list that is durable, or in both (freeing is
-//! idempotent). Duties of committed transactions have lists of their own: their commits lie before
-//! the checkpoint that names the list, so after a crash they stand, and no snapshot needs them. A
-//! list of others names their transactions, whose outcome and dead operations stay known until
-//! it is done (A5): who reverts an operation looks for it in no list.
+//! Invariants: an entry is in memory, or in a durable list, or in both (freeing is idempotent).
+//! Entries of committed transactions have lists of their own: their commits lie before the
+//! checkpoint that names the list, so after a crash they stand, and no snapshot needs the chains. A
+//! list of other entries names their transactions, whose outcome and dead operations stay known
+//! until the list is done (A5): the rollback of an operation does not search lists.
 
 use super::{BEAT_CHAINS, Book, Chains, Superseded, key};
 use crate::store::Store;
@@ -22,22 +23,22 @@ use evenkeel_txn::{SideLists, Txns};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Chains of a list: about half a MiB.
+/// Chains of a list, about half a MiB.
 const LIST_CHAINS: usize = 16 << 10;
 
 struct List {
     at: SideLists,
     chains: usize,
-    /// Those that had not committed when it was written, ascending.
+    /// Transactions that had not committed when it was written, ascending.
     txns: Vec<TxnId>,
-    /// The youngest commit of the others.
+    /// The newest commit of the others.
     newest: Lsn,
 }
 
 /// The list that is being freed.
 struct Work {
     list: Arc<List>,
-    /// The last is freed first; none before it is read.
+    /// The chain at the end is freed first; `None` until the list is read.
     left: Option<Vec<Superseded>>,
 }
 
@@ -46,9 +47,9 @@ struct Work {
 pub(super) struct Lists {
     all: Vec<Arc<List>>,
     work: Option<Work>,
-    /// Somebody has taken the work along.
+    /// A thread has taken the work.
     is_taken: bool,
-    /// Freed; the log is durable up to here when that is durable.
+    /// Finished lists, each with the log position whose durability makes it final.
     done: Vec<(Lsn, Arc<List>)>,
 }
 
@@ -58,8 +59,8 @@ impl Lists {
     }
 }
 
-/// Transactions that lists name, and how many do. Asked while the commit table is locked: nothing
-/// else is locked under it.
+/// Transactions that lists name, and in how many lists. Read while the commit table is locked; no
+/// other lock is taken under it.
 #[derive(Default)]
 pub(super) struct Needed(Mutex<BTreeMap<TxnId, usize>>);
 
@@ -79,7 +80,7 @@ impl Needed {
     }
 }
 
-/// Duties on their way to a list.
+/// Entries on their way to a list.
 #[derive(Default)]
 struct Taken {
     duties: Vec<Superseded>,
@@ -114,7 +115,7 @@ impl Superseded {
 }
 
 fn read(txns: &Txns, list: &List) -> Result<Vec<Superseded>> {
-    // Without its file it was done, and the crash came before a checkpoint that said so.
+    // A list without a file was done; the crash came before a checkpoint that recorded it.
     let bytes = txns.read_side_lists(&list.at)?.unwrap_or_default();
     let mut r = Reader::new(&bytes, "list of overflow chains");
     let mut duties = Vec::with_capacity(list.chains.min(LIST_CHAINS));
@@ -130,11 +131,11 @@ impl Chains {
         self.needed.0.lock().contains_key(&txn)
     }
 
-    /// Before a checkpoint: if more than `listed_max` superseded chains are in memory, which it
-    /// would list, they go to lists. How many went.
+    /// Before a checkpoint: if more than `listed_max` superseded chains are in memory, which the
+    /// checkpoint would list, moves them to lists. Returns their number.
     ///
     /// # Errors
-    /// `DiskFull`, if they are far more; any other failure stops writes.
+    /// `DiskFull`, if there are far more of them; any other failure stops writes.
     pub fn save_beyond(&self, listed_max: usize, txns: &Txns) -> Result<u64> {
         let mut saved = 0;
         loop {
@@ -169,10 +170,11 @@ impl Chains {
         Ok(saved)
     }
 
-    /// Copies the oldest duties: those of committed transactions, and the others.
+    /// Copies the oldest entries: those of committed transactions, and the others.
     ///
-    /// A duty that is in memory when its transaction is found committed was not reverted before:
-    /// that would have taken it out. The others are needed before they are found undecided.
+    /// An entry in memory whose transaction is found committed was not rolled back before, because
+    /// a rollback would have removed it. The others are marked as needed before their transactions
+    /// are found undecided.
     fn take_oldest(&self, txns: &Txns) -> Vec<Taken> {
         let (mut committed, mut others) = (Taken::default(), Taken::default());
         let book = self.book.lock();
@@ -197,7 +199,7 @@ impl Chains {
         vec![committed, others]
     }
 
-    /// The state of a transaction, which is needed from then on unless it has committed.
+    /// The state of a transaction; from then on the transaction is needed unless it has committed.
     fn outcome(&self, txn: TxnId, txns: &Txns) -> TxnState {
         let state = txns.state(txn);
         if matches!(state, TxnState::Committed(_)) {
@@ -211,8 +213,9 @@ impl Chains {
         state
     }
 
-    /// The checkpoint's section of lists; empty if there are none. Taken after that of the
-    /// transactions: it names no list that was done then, and so no transaction that left (A5).
+    /// The checkpoint's section of lists; empty if there are none. It is taken after the section of
+    /// the transactions: it names no list that was done then, and so no transaction that has left
+    /// (A5).
     pub fn lists_blob(&self) -> Vec<u8> {
         let book = self.book.lock();
         let mut out = Vec::new();
@@ -225,8 +228,8 @@ impl Chains {
         out
     }
 
-    /// Takes the section of lists. Before the transactions are restored, which removes the files
-    /// that nobody has named.
+    /// Restores the section of lists. Called before the transactions are restored, which removes
+    /// files that no section names.
     ///
     /// # Errors
     /// `BadEncoding`; those of the environment.
@@ -259,7 +262,7 @@ impl Chains {
         work
     }
 
-    /// `end` is where the log ends now.
+    /// `end` is the present end of the log.
     fn put_work(&self, work: Work, end: Lsn) {
         let mut book = self.book.lock();
         let Book { lists, .. } = &mut *book;
@@ -270,7 +273,7 @@ impl Chains {
         }
         lists.all.retain(|list| !Arc::ptr_eq(list, &work.list));
         if work.left.is_none() {
-            // It cannot be read now: the others first.
+            // The list cannot be read now: work on the others first.
             lists.all.push(work.list);
             return;
         }
@@ -280,7 +283,7 @@ impl Chains {
 }
 
 impl Store {
-    /// Frees chains of lists that nobody needs; how many.
+    /// Frees chains of lists that nothing needs; returns their number.
     pub(super) fn free_saved(&self) -> Result<usize> {
         let durable = self.log.durable();
         self.chains.book.lock().lists.done.retain(|(end, _)| *end > durable);
@@ -307,14 +310,14 @@ impl Store {
             });
         }
         let left = work.left.get_or_insert_default();
-        // To have read it is a step as well.
+        // Reading the list is a step as well.
         let mut done = 1;
         while let Some(duty) = left.last().copied().filter(|_| done < BEAT_CHAINS) {
-            // What was reverted is the row's again.
+            // Chains of an undone operation belong to the row again.
             let may_be_dead = work.list.txns.binary_search(&duty.by.txn).is_ok();
             if !(may_be_dead && self.txns.is_dead(duty.by)) {
                 if let Err(error) = self.free_chain(duty.tree, &duty.chain) {
-                    // Tried again from memory: the others do not wait for it.
+                    // Put it back in memory for another attempt, so that the others need not wait.
                     let again = ChainEdit::Superseded(duty.chain);
                     self.chains.logged(duty.by, duty.tree, &[again]);
                     left.pop();

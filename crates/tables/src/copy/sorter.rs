@@ -1,5 +1,5 @@
-//! Rows of a copy that come in another order than that of their key: sorted in the arena of an
-//! index build, written as runs that are no index's when it is full, and read back as one.
+//! Rows of a copy that do not arrive in key order: sorted in the arena of an index build, written
+//! as runs of no index when it is full, and read back as one sequence.
 
 use crate::build::BuildProgress;
 use crate::build::arena::BuildArena;
@@ -9,21 +9,21 @@ use evenkeel_base::{IndexId, Result};
 use evenkeel_runs::{BuiltEntries, BuiltPart, Sorted, Unsorted};
 use std::sync::Arc;
 
-/// Bytes of a piece: it is sorted in the cache of a core.
+/// Bytes of a piece, which is sorted in the cache of a core.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The rows so far.
 pub(super) struct Sorter {
     store: Arc<Store>,
     progress: BuildProgress,
-    /// What the runs are written as: no index has it.
+    /// The id under which runs are written; no index has it.
     id: IndexId,
     open: Unsorted,
     pieces: Vec<Sorted>,
     bytes: usize,
     arena: BuildArena,
     runs: Vec<BuiltPart>,
-    /// Behind each key, so that rows of one key stay as they came.
+    /// Appended to each key, so that rows of one key keep their order.
     number: u64,
 }
 
@@ -61,7 +61,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Writes what is in the arena as a run.
+    /// Writes the content of the arena as a run.
     fn write(&mut self) -> Result<()> {
         let pieces = std::mem::take(&mut self.pieces);
         let plan = self.store.runs.plan_run(self.id, pieces, 1)?;

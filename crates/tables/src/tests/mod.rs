@@ -32,10 +32,10 @@ mod temporary;
 mod together;
 
 use crate::{
-    Access, BuildPhase, BuildProgress, Chains, Collations, ColumnSpec, ColumnType, Direction,
-    Given, IndexSpec, Insertion, Isolation, LargeValue, Layout, LockWait, LockedScan, Locking,
-    Mode, PartSpec, Range, Row, RowPlan, SchemaWait, Store, StoreOptions, StoreParts, Table,
-    TableChange, TableSpec, TableTxn, Value, ValueRef, replay_entries, rules,
+    Access, BuildPhase, BuildProgress, Chains, ColumnSpec, ColumnType, Direction, Given, IndexSpec,
+    Insertion, Isolation, LargeValue, Layout, LockWait, LockedScan, Locking, Mode, PartSpec, Range,
+    Row, RowPlan, SchemaWait, Store, StoreOptions, StoreParts, Table, TableChange, TableSpec,
+    TableTxn, Value, ValueRef, replay_entries, rules,
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Lsn, Result};

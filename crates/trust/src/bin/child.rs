@@ -1,6 +1,6 @@
-//! A process for the trust rungs to kill or to measure. `write DIR KIND [N]`: sessions
-//! commit for ever (or N times each), each commit is told on standard output once it is
-//! acknowledged. `corpus` writes the inputs that a fuzz target begins with, `fuzz` runs it.
+//! The child process that the trust rungs kill or measure. `write DIR KIND [N]`: sessions commit
+//! forever, or N times each, and print each commit on standard output after it is acknowledged.
+//! `corpus` writes the inputs that a fuzz target begins with, `fuzz` runs the target.
 #![forbid(unsafe_code)]
 
 use evenkeel::ValueRef::{Bytes, Int};
@@ -54,7 +54,7 @@ fn usage() -> ! {
     std::process::exit(2);
 }
 
-/// Writes the inputs that a fuzz target begins with as files.
+/// Writes the initial inputs of a fuzz target as files.
 fn corpus(target: &str, dir: &Path) -> Result<()> {
     let io = |e: std::io::Error| Error::new(Code::WriteFailed).caused_by(e);
     std::fs::create_dir_all(dir).map_err(io)?;
@@ -68,8 +68,8 @@ fn targets() -> impl Iterator<Item = &'static Target> {
     fuzz::DECODERS.iter().chain(fuzz::DATABASES)
 }
 
-/// Runs a target over the inputs in a directory and a mutation of them for each seed; `greedy` is
-/// one that asks for too much.
+/// Runs a target over the inputs in a directory and one mutation of them for each seed. The target
+/// `greedy` exceeds the memory limit.
 fn fuzz(target: &str, dir: &Path, seeds: std::ops::Range<u64>) -> Result<()> {
     let io = |e: std::io::Error| Error::new(Code::FileOpen).caused_by(e);
     let mut files: Vec<_> = std::fs::read_dir(dir).map_err(io)?.flatten().collect();
@@ -89,7 +89,7 @@ fn fuzz(target: &str, dir: &Path, seeds: std::ops::Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// One line in one system call, so that a kill leaves it whole or out.
+/// Writes a line with one system call, so that a kill leaves it whole or not at all.
 fn say(line: &str) {
     let _ = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
 }
@@ -117,9 +117,9 @@ fn write(dir: &Path, kind: Kind, last: i64) -> Result<()> {
     Ok(())
 }
 
-/// With the least memory: loads rows, changes all of them in one transaction, rolls that back,
-/// drops the table, which is all there is. Tells peak memory, and what pages and runs take on disk
-/// before the DROP and after it. (Large values: `evenkeel/tests/large_values.rs`.)
+/// With the least memory: loads rows, changes all of them in one transaction, rolls that back, and
+/// drops the only table. Prints the peak memory, and the space of pages and runs on disk before and
+/// after the DROP. (Large values: `evenkeel/tests/large_values.rs`.)
 fn update(dir: &Path, rows: i64) -> Result<()> {
     let options = Options { memory_size: 16 << 20, log_size: 64 << 20, ..Options::default() };
     let db = Database::open_with(dir, options)?;
@@ -162,7 +162,7 @@ fn update(dir: &Path, rows: i64) -> Result<()> {
     let taken = || pages() + allocated_kib(&dir.join("runs"));
     let (before, bar) = (taken(), empty_kib(pages()));
     db.drop_table("t")?;
-    // It gives up where nothing was given back for two minutes.
+    // Gives up after two minutes without freed space.
     let (mut least, mut since) = (taken(), Instant::now());
     while least > bar && since.elapsed() < Duration::from_secs(120) {
         std::thread::yield_now();
@@ -175,8 +175,8 @@ fn update(dir: &Path, rows: i64) -> Result<()> {
     db.close()
 }
 
-/// With the least memory: loads rows and builds four indexes of them, one unique. Tells peak memory
-/// before and after.
+/// With the least memory: loads rows and builds four indexes on them, one unique. Prints the peak
+/// memory before and after.
 fn build(dir: &Path, rows: i64) -> Result<()> {
     let options = Options { memory_size: 16 << 20, log_size: 64 << 20, ..Options::default() };
     let db = Database::open_with(dir, options)?;
@@ -206,7 +206,7 @@ fn build(dir: &Path, rows: i64) -> Result<()> {
     db.close()
 }
 
-/// Leaves a transaction of `2 * rows` changes behind, as a kill would.
+/// Leaves an open transaction of `2 * rows` changes, as a kill would.
 fn lose(dir: &Path, rows: i64) -> Result<()> {
     let db = restart::open(dir)?;
     let _txn = restart::lose(&db, rows)?;
@@ -214,7 +214,7 @@ fn lose(dir: &Path, rows: i64) -> Result<()> {
     std::process::abort()
 }
 
-/// Leaves a prepared transaction of `2 * rows` changes behind.
+/// Leaves a prepared transaction of `2 * rows` changes.
 fn prepare(dir: &Path, rows: i64) -> Result<()> {
     let db = restart::open(dir)?;
     restart::prepare(&db, rows)?;
@@ -222,14 +222,14 @@ fn prepare(dir: &Path, rows: i64) -> Result<()> {
     std::process::abort()
 }
 
-/// Opens and dies.
+/// Opens the database and exits without closing it.
 fn open(dir: &Path) -> Result<()> {
     let db = restart::open(dir)?;
     say(&format!("opened {:?} {}", db.recovery(), peak_kib()));
     std::process::abort()
 }
 
-/// Dies when so many of its rows are reverted.
+/// Opens the database and exits without closing it when this many rows are rolled back.
 fn revert(dir: &Path, rows: u64) -> Result<()> {
     let db = restart::open(dir)?;
     restart::await_reverted(&db, rows);
@@ -237,14 +237,14 @@ fn revert(dir: &Path, rows: u64) -> Result<()> {
     std::process::abort()
 }
 
-/// The most memory this process has had, KiB.
+/// Peak memory of this process, KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Commits one transaction after the other, going on behind the last one found.
+/// Commits one transaction after the other, from the one after `last`.
 fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()> {
     let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
     let marker = txn.table("t")?.get(&[Int(session)])?;
@@ -258,7 +258,7 @@ fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
         work::write(kind, &mut txn.table("t")?, session, n)?;
         if n % kind.back_one_in == 0 {
-            // What a savepoint takes back must not come alive again.
+            // Changes that a savepoint undoes must not reappear.
             txn.savepoint("s")?;
             work::write(kind, &mut txn.table("t")?, session, n + 1_000_000)?;
             txn.rollback_to("s")?;
@@ -275,11 +275,11 @@ fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()
     Ok(())
 }
 
-/// Adds and drops indexes for ever, and a table.
+/// Adds and drops indexes and a table forever.
 fn index_loop(db: &Database, last: i64) -> Result<()> {
     let specs = work::extra_indexes();
     for spec in &specs {
-        // A kill may have left one of them.
+        // A kill may have left one of the indexes.
         let definition = db.definition("t")?;
         if definition.index(&spec.name).is_ok() {
             db.drop_index("t", &spec.name)?;
