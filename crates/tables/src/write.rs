@@ -124,8 +124,7 @@ impl TableTxn {
         })
     }
 
-    /// As `insert`, with long values written ahead for some columns instead of those in `values`.
-    /// If it fails the long values are freed.
+    /// As `insert`, with long values written ahead for some columns. If it fails they are freed.
     ///
     /// # Errors
     /// As `insert`.
