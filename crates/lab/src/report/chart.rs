@@ -254,7 +254,6 @@ mod tests {
 
     /// Labels are at the positions of their values: with four decades, and with so many that some
     /// labels are omitted.
-    /// left out.
     #[test]
     fn labels_along_the_axis_lie_where_their_values_do() {
         for (most, labels) in [
