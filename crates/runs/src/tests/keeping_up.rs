@@ -433,7 +433,7 @@ fn a_compaction_that_begins_sets_the_pace() {
     assert!(waits());
 }
 
-/// What compactions read ahead takes memory where they are worked at, not where they wait.
+/// Read-ahead of compactions takes memory while a thread works on them, not while they wait.
 #[test]
 fn compactions_that_wait_have_read_nothing() {
     const INDEXES: u32 = 40;
