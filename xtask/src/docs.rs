@@ -1,11 +1,11 @@
-//! Writes `docs/reference` from the tables in the code, and tells where it has drifted from them.
+//! Writes `docs/reference` from the tables in the code, and reports pages that differ from them.
 
 use crate::tables::{Entry, constants, entries, number, structures};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// One generated page: file name and how its text comes from the repository.
+/// One generated page: its file name and the function that generates its text.
 type Page = (&'static str, fn(&Path) -> String);
 
 const PAGES: &[Page] = &[
@@ -16,7 +16,7 @@ const PAGES: &[Page] = &[
     ("settings.md", settings),
 ];
 
-/// Writes every page. Returns what could not be written.
+/// Writes every page. Returns the files that could not be written.
 pub fn write(root: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, make) in PAGES {
@@ -28,7 +28,7 @@ pub fn write(root: &Path) -> Vec<String> {
     problems
 }
 
-/// Pages that differ from what their tables say.
+/// Pages that differ from their tables.
 pub fn check(root: &Path) -> Vec<String> {
     let drifted = |name: &str, text: String| {
         fs::read_to_string(root.join("docs/reference").join(name)).unwrap_or_default() != text
@@ -68,7 +68,7 @@ fn errors(root: &Path) -> String {
     page
 }
 
-/// The number of a code's error at the server's clients, by the plugin's table.
+/// The number of the error that the server's clients get for a code, from the plugin's table.
 fn client_number<'a>(answers: &'a str, code: &str) -> &'a str {
     let line = |line: &&str| line.starts_with(&format!("ANSWER({code},"));
     answers.lines().find(line).and_then(|line| line.split(", ").nth(3)).unwrap_or("none")

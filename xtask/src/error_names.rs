@@ -1,11 +1,11 @@
-//! Errors that doc comments promise: each name in a section `# Errors` of the engine is an entry of
-//! the catalogue, `crates/base/src/codes.rs`, or one of its kinds.
+//! Checks the errors that doc comments promise. Each name in a section `# Errors` of the engine
+//! must be an entry of the catalogue, `crates/base/src/codes.rs`, or one of its kinds.
 
 use crate::source::Source;
 use crate::tables::entries;
 use std::collections::BTreeSet;
 
-/// Promises of errors that do not exist.
+/// Promised errors that do not exist.
 pub fn check(sources: &[Source], engine: &[&str]) -> Vec<String> {
     let catalogue = sources.iter().find(|s| s.path == "crates/base/src/codes.rs");
     let catalogue = entries(catalogue.map_or("", |s| &s.text), "codes", ';');
@@ -43,7 +43,7 @@ fn find(source: &Source, known: &BTreeSet<&str>) -> Vec<String> {
     problems
 }
 
-/// True for what is written as names of errors are: `DiskFull`.
+/// True if the text has the form of an error name: `DiskFull`.
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.chars().all(char::is_alphanumeric)

@@ -1,10 +1,10 @@
-//! The layers: which crate may depend on which. An arrow that is not here fails `tidy`.
+//! The layers: which crate may depend on which. A dependency that is not listed here fails `tidy`.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A crate's directory and the crates directly below it; what those stand on is allowed too.
+/// A crate's directory and the crates directly below it; indirect dependencies are allowed too.
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("io", &["base"]),
@@ -28,7 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Everything that `package` may depend on.
+/// All crates that `package` may depend on.
 fn below(package: &str) -> Option<BTreeSet<&'static str>> {
     let (_, direct) = LAYERS.iter().find(|(name, _)| *name == package)?;
     let mut all = BTreeSet::new();
@@ -39,7 +39,7 @@ fn below(package: &str) -> Option<BTreeSet<&'static str>> {
     Some(all)
 }
 
-/// Arrows that the layers do not have.
+/// Dependencies that the layers do not allow.
 pub fn check(root: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     let mut manifests = vec![("xtask".to_string(), root.join("xtask/Cargo.toml"))];
@@ -68,7 +68,7 @@ pub fn check(root: &Path) -> Vec<String> {
     problems
 }
 
-/// Directory names of our crates in any dependency section of a manifest.
+/// Directory names of this repository's crates in any dependency section of a manifest.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut inside = false;
     let mut found = Vec::new();

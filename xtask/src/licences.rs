@@ -1,16 +1,16 @@
-//! The licences of all dependencies, from `cargo metadata`, and where they come from, from every
-//! `Cargo.lock`. `cargo deny` says the same and more, but takes minutes to install; this runs
+//! Checks the licences of all dependencies, from `cargo metadata`, and their sources, from every
+//! `Cargo.lock`. `cargo deny` checks the same and more, but takes minutes to install; this runs
 //! everywhere.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// As in `deny.toml`: compatible with GPL-2.0-only, so never Apache-2.0 alone.
+/// As in `deny.toml`: compatible with GPL-2.0-only, so Apache-2.0 alone is not allowed.
 const ALLOWED: &[&str] =
     &["MIT", "BSD-2-Clause", "BSD-3-Clause", "Zlib", "ISC", "Unicode-3.0", "Unlicense", "0BSD"];
 
-/// Each is of a workspace of its own.
+/// The lock files; each belongs to a workspace of its own.
 const LOCKS: &[&str] = &["Cargo.lock", "crates/bench-compare/peers/Cargo.lock", "fuzz/Cargo.lock"];
 
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -27,7 +27,7 @@ pub fn check(root: &Path) -> Vec<String> {
     problems
 }
 
-/// Packages of a `Cargo.lock` that are neither ours nor of crates.io with a checksum.
+/// Packages of a `Cargo.lock` that are neither local nor from crates.io with a checksum.
 fn bad_sources(lock: &str, text: &str) -> Vec<String> {
     let mut bad = Vec::new();
     for package in text.split("[[package]]").skip(1) {
@@ -37,7 +37,7 @@ fn bad_sources(lock: &str, text: &str) -> Vec<String> {
         };
         let name = field("name").unwrap_or("?");
         match field("source") {
-            // Found by its path.
+            // A local package, found by its path.
             None if name.starts_with("evenkeel") || name == "xtask" => {}
             None => bad.push(format!("{lock}: {name} is of a path, and not one of ours")),
             Some(source) if source != REGISTRY => {
@@ -78,7 +78,7 @@ fn bad_packages(metadata: &str) -> Vec<String> {
     bad
 }
 
-/// Every part joined by AND needs one allowed alternative.
+/// True if every part joined by AND has an allowed alternative.
 fn allowed(licence: &str) -> bool {
     licence.split(" AND ").all(|part| {
         part.replace('/', " OR ")

@@ -1,10 +1,10 @@
-//! Checks that what the hand-written pages point at is there: links between pages, and the files
-//! that `ARCHITECTURE.md` and the pages of `docs` name in backticks (`crates/log/src/{a,b}.rs`).
+//! Checks that the targets of the hand-written pages exist: links between pages, and the files that
+//! `ARCHITECTURE.md` and the pages of `docs` name in backticks (`crates/log/src/{a,b}.rs`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Links and names of files that lead nowhere.
+/// Links and file names without a target.
 pub fn check(root: &Path) -> Vec<String> {
     let mut pages = Vec::new();
     for name in ["README.md", "ARCHITECTURE.md", "STYLE.md", "CHANGELOG.md"] {
@@ -49,7 +49,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Files named in backticks from the root of the repository, braces written out.
+/// Files named in backticks by their path in the repository, with braces expanded.
 fn named(text: &str) -> impl Iterator<Item = String> {
     let tops = ["crates/", "docs/", "xtask/", "scripts/", "tools/"];
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));

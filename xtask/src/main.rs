@@ -1,6 +1,6 @@
-//! Checks and generators for the repository, run as `cargo xtask COMMAND`. Depends on nothing of
-//! ours and on no other crate, so that it builds in a second. `tidy` fails on whatever the rules of
-//! `STYLE.md` let a program see; `docs` writes `docs/reference` from the tables in the code.
+//! Checks and generators for the repository, run as `cargo xtask COMMAND`. This crate has no
+//! dependencies, so that it builds in a second. `tidy` checks the rules of `STYLE.md` that a
+//! program can check; `docs` writes `docs/reference` from the tables in the code.
 
 mod circles;
 mod docs;

@@ -1,4 +1,4 @@
-//! The page that says which test guards which rule: every test and file it names must exist.
+//! Checks the page that lists the tests of each rule: every test and file that it names must exist.
 
 use crate::source::Source;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const PAGE: &str = "docs/internals/protocol-tests.md";
 
-/// Names on the page that lead nowhere, and rules that have no row.
+/// Names on the page that do not exist, and rules without a row.
 pub fn check(root: &Path, sources: &[Source]) -> Vec<String> {
     let page = fs::read_to_string(root.join(PAGE)).unwrap_or_default();
     find(&page, sources)
@@ -39,7 +39,7 @@ fn find(page: &str, sources: &[Source]) -> Vec<String> {
     problems
 }
 
-/// True if the text has a test function of this name.
+/// True if the text contains a test function of this name.
 fn has_test(text: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let lines: Vec<&str> = text.lines().map(str::trim).collect();

@@ -1,4 +1,4 @@
-//! Finds and reads the repository's Rust files, and tells code from comments and tests.
+//! Finds and reads the repository's Rust files, and distinguishes code from comments and tests.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,13 @@ impl Source {
         self.path.strip_prefix("crates/").and_then(|p| p.split('/').next()).unwrap_or("")
     }
 
-    /// True for files that hold nothing but tests.
+    /// True for files that hold only tests.
     pub fn is_test_file(&self) -> bool {
         let inside = |dir: &str| self.path.contains(dir);
         self.path.ends_with("_tests.rs") || inside("/tests/") || inside("/examples/")
     }
 
-    /// Lines with their numbers up to the inline test module, if there is one.
+    /// Lines with their numbers, up to the inline test module if there is one.
     pub fn lines_outside_tests(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines: Vec<&str> = self.text.lines().collect();
         let end = lines
@@ -40,7 +40,7 @@ pub fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or("")
 }
 
-/// True if `word` stands in `text` with no letter, digit or `_` beside it.
+/// True if `word` occurs in `text` without an adjacent letter, digit or `_`.
 pub fn has_word(text: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)

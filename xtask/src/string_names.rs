@@ -1,7 +1,7 @@
-//! Names used as strings: metrics, causes of waits, laws with their inputs and outputs, tables of
-//! the information schema, settings. `docs/reference/names.md` is generated from the tables in the
-//! code; what scripts, pages and the plugin call `Evenkeel_...` must be on it, so that a metric
-//! that gets another name does not show as zero somewhere.
+//! Checks names that are used as strings: metrics, causes of waits, laws with their inputs and
+//! outputs, tables of the information schema, settings. `docs/reference/names.md` is generated from
+//! the tables in the code. Every name `Evenkeel_...` in scripts, pages and the plugin must be on
+//! it; otherwise a script would show a renamed metric as zero.
 
 use crate::source::Source;
 use crate::tables::entries;
@@ -10,12 +10,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Behind the prefix: words that are no metric, setting or table: programs, files, tests.
+/// Words behind the prefix that are no metric, setting or table: programs, files, tests.
 const OTHER: &[&str] = &[
     "init", "deinit", "db", "plugin", "capi", "test", "bench", "sim", "mtr", "so", "user", "root",
 ];
 
-/// Groups of names with a title each.
+/// Groups of names, each with a title.
 struct Names(Vec<(&'static str, Vec<String>)>);
 
 impl Names {
@@ -64,7 +64,7 @@ pub fn page(root: &Path) -> String {
     page
 }
 
-/// Names of the laws, and those of their inputs and outputs.
+/// The names of the laws, and the names of their inputs and outputs.
 fn laws(journal: &str) -> (Vec<String>, Vec<String>) {
     let end = journal.find("/// A decision.").unwrap_or(journal.len());
     let (mut laws, mut fields) = (Vec::new(), BTreeSet::new());
@@ -99,7 +99,7 @@ fn schema(engine: &str) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// Names behind `Evenkeel_` that are on no list.
+/// Names behind `Evenkeel_` that are in no group.
 pub fn check(root: &Path) -> Vec<String> {
     let names = Names::of(root).0;
     let mut problems = Vec::new();
@@ -132,14 +132,14 @@ fn walk(root: &Path, dir: &Path, found: &mut Vec<Source>) {
 
 fn find(source: &Source, known: &BTreeSet<&str>, problems: &mut Vec<String>) {
     for (i, line) in source.text.lines().enumerate() {
-        // The plugin looks figures of the engine up: `figure == "NAME"`.
+        // The plugin looks up figures of the engine: `figure == "NAME"`.
         for name in line.split("figure == \"").skip(1).filter_map(|rest| rest.split('"').next()) {
             if !known.contains(name) {
                 let place = format!("{}:{}", source.path, i + 1);
                 problems.push(format!("{place}: {name} is on no list of names"));
             }
         }
-        // Capital E: a status variable. Small: only where the server is asked for one.
+        // With a capital E a status variable. With a small one only if the line queries the server.
         let asked = ["show ", "global_status", "status like"];
         let small = asked.iter().any(|word| line.to_lowercase().contains(word));
         for (at, prefix) in line.match_indices("venkeel_") {
@@ -152,7 +152,7 @@ fn find(source: &Source, known: &BTreeSet<&str>, problems: &mut Vec<String>) {
             let rest = &line[at + prefix.len()..];
             let end = rest.find(part).unwrap_or(rest.len());
             let (name, behind) = (&rest[..end], &rest[end..]);
-            // `Evenkeel_wait_%` and f"Evenkeel_{name}": a beginning of names.
+            // `Evenkeel_wait_%` and f"Evenkeel_{name}" are prefixes of names.
             let open = name.is_empty() || name.ends_with('_') || behind.starts_with(['%', '{']);
             let begins = || known.iter().any(|known| known.starts_with(name));
             let is_known = known.contains(name) || OTHER.contains(&name) || (open && begins());

@@ -1,16 +1,16 @@
 //! Reads the tables of the code: the entries `Name = A, "text", ...;` inside a macro call such as
-//! `codes! { ... }`. They are read as text, because xtask depends on nothing of ours.
+//! `codes! { ... }`. They are parsed as text, because xtask does not depend on the other crates.
 
-/// One entry: its name, the words and string literals after `=`, and the section it stands in.
+/// One entry: its name, the words and string literals after `=`, and the section that contains it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The last `// -- section` above it.
     pub section: String,
     /// The doc comment above it, one line.
     pub doc: String,
-    /// What stands before `=`.
+    /// The text before `=`.
     pub name: String,
-    /// What stands after it, split at commas, quotes removed.
+    /// The values after it, split at commas, without quotes.
     pub values: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ fn values(text: &str) -> Vec<String> {
 /// The structures `Name { field: value, ... }` between `start` and a line `];`, field by field.
 pub fn structures(text: &str, start: &str) -> Vec<Vec<(String, String)>> {
     let Some((_, behind)) = text.split_once(start) else { return Vec::new() };
-    // A string literal that goes on in the next line.
+    // A string literal that continues on the next line.
     let joined: Vec<&str> = behind.lines().map(str::trim).take_while(|l| *l != "];").collect();
     let joined = joined.join("\n").replace("\\\n", "");
     let mut found: Vec<Vec<(String, String)>> = Vec::new();
@@ -84,7 +84,7 @@ pub fn structures(text: &str, start: &str) -> Vec<Vec<(String, String)>> {
             let value = value.trim().trim_end_matches(',').trim_matches('"');
             fields.push((name.to_string(), value.to_string()));
         } else if let (Some(value), true) = (last_value(&mut found), line.starts_with('"')) {
-            // A literal on the line below its name.
+            // A literal on the line below its field name.
             *value = line.trim_end_matches(',').trim_matches('"').to_string();
         }
     }
@@ -112,7 +112,7 @@ pub fn constants(text: &str) -> Vec<Entry> {
     found
 }
 
-/// A number as people read it, from an expression such as `16 * MIB`, `64 << 10` or `u32::MAX`.
+/// A number in readable form, from an expression such as `16 * MIB`, `64 << 10` or `u32::MAX`.
 pub fn number(expression: &str) -> Option<String> {
     let word = |w: &str| match w.replace('_', "").as_str() {
         "MIB" => Some(1 << 20),

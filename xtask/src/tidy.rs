@@ -1,7 +1,9 @@
-//! The rules of `STYLE.md` that a program can check. A finding is one line: file, line, rule.
+//! Checks the rules of `STYLE.md` that a program can check. A finding is one line: file, line,
+//! rule.
 //!
 //! Ratchet: `xtask/ratchet.txt` lists the files and functions that are longer than the limit, with
-//! the length they may have. It only goes down: a listed length that is too high is a finding too.
+//! their permitted length. The length may only decrease: a listed length above the present one is a
+//! finding too.
 
 use crate::source::{self, Source, code, has_word};
 use crate::{circles, docs, error_names, layers, licences, links, rules, string_names, vocabulary};
@@ -13,14 +15,14 @@ const COLUMNS: usize = 100;
 const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 70;
 
-/// Tables with one entry per line, which read better unbroken.
+/// Files with tables of one entry per line, which may have long lines.
 const WIDE: &[&str] = &["crates/base/src/codes.rs", "crates/base/src/metrics.rs"];
 
 /// The engine: everything that the simulator must be able to drive.
 const ENGINE: &[&str] =
     &["base", "io", "sched", "format", "log", "pages", "tree", "runs", "txn", "tables", "evenkeel"];
 
-/// Words that no engine crate may hold, with what to do instead.
+/// Words that no engine crate may contain, with their replacement.
 const BANNED: &[(&str, &str)] = &[
     ("todo!", "finish it, or return an error"),
     ("unimplemented!", "finish it, or return an error"),
@@ -30,10 +32,10 @@ const BANNED: &[(&str, &str)] = &[
     ("thread::sleep", "wait for an event under a cause"),
 ];
 
-/// Notes that belong into an issue.
+/// Notes that belong in an issue.
 const NOTES: &[&str] = &["FIXME", "XXX", "TODO", "HACK"];
 
-/// The outside world: only `io` may touch it (tests may too).
+/// Calls of the operating system: only `io` and tests may make them.
 const OUTSIDE: &[(&str, &str)] = &[
     ("std::fs", "use evenkeel_io::Env"),
     ("Instant", "use Env::now_ns"),
@@ -42,7 +44,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("thread::Builder", "use Runtime::spawn"),
 ];
 
-/// Crates that may hold `unsafe`.
+/// Crates that may contain `unsafe`.
 const UNSAFE: &[&str] = &["io", "pages", "runs", "capi", "bench-compare"];
 
 /// Every finding.
@@ -134,7 +136,7 @@ fn measure(source: &Source, lengths: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// Functions with their lengths. Formatted code ends a function with a brace below its `fn`.
+/// Functions with their lengths. In formatted code a brace below the `fn` ends the function.
 fn functions(lines: &[&str]) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for (i, line) in lines.iter().enumerate() {

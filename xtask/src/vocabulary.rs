@@ -1,12 +1,12 @@
-//! The words that the tree no longer uses, and types of one name.
+//! Refuses retired words, and two types of the same name.
 //!
-//! `xtask/retired_words.tsv` has a line for each word: its kind, the word, and what to say instead.
-//! A `file` is no name of a source file any more, an `ident` no identifier in Rust or C++, a `name`
-//! no metric, cause, law, error or table of the information schema, in code, scripts and pages. A
-//! `heading` stands in no heading of a page.
+//! `xtask/retired_words.tsv` has a line for each word: its kind, the word, and its replacement. A
+//! `file` must not be the name of a source file. An `ident` must not be an identifier in Rust or
+//! C++. A `name` must not be a metric, cause, law, error or table of the information schema, in
+//! code, scripts and pages. A `heading` must not occur in a heading of a page.
 //!
-//! Two types that are seen outside their files have two names, within the crates of the engine;
-//! `xtask/same_names.tsv` lists the exceptions, each with its reason.
+//! Within the crates of the engine, two types that are visible outside their files must have
+//! different names; `xtask/same_names.tsv` lists the exceptions, each with its reason.
 
 use crate::source::{Source, code, has_word};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const WORDS: &str = "xtask/retired_words.tsv";
 const SAME: &str = "xtask/same_names.tsv";
 
-/// Pages that tell what was: they may use the words of their time.
+/// Pages about the past, which may use the words of their time.
 const HISTORY: [&str; 3] = ["CHANGELOG.md", "docs/rfcs", "xtask"];
 
 struct Word<'a> {
@@ -96,7 +96,7 @@ fn retired(source: &Source, words: &[Word<'_>], problems: &mut Vec<String>) {
     for word in words {
         let suspect = |line: &str| match word.kind {
             "ident" => is_code && has_word(&without_strings(code(line)), word.word),
-            // Files of older runs have the older names of fields.
+            // Result files of old runs have the old field names.
             "name" => has_name(line, word.word) && !line.contains("serde(alias"),
             "heading" => {
                 path.ends_with(".md")
@@ -112,19 +112,19 @@ fn retired(source: &Source, words: &[Word<'_>], problems: &mut Vec<String>) {
     }
 }
 
-/// True if the line has the name, alone or behind `Evenkeel_`.
+/// True if the line contains the name, alone or behind `Evenkeel_`.
 fn has_name(line: &str, name: &str) -> bool {
     has_word(line, name)
         || has_word(line, &format!("Evenkeel_{name}"))
         || has_word(line, &format!("evenkeel_{name}"))
 }
 
-/// The line without what stands between quotes.
+/// The line without its quoted strings.
 fn without_strings(line: &str) -> String {
     line.split('"').step_by(2).collect::<Vec<_>>().join("\"")
 }
 
-/// Names of types that two files of the engine show to others.
+/// Type names that two files of the engine make visible to other files.
 fn same_names(sources: &[Source], engine: &[&str], allowed: &str) -> Vec<String> {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources.iter().filter(|s| engine.contains(&s.package())) {
@@ -155,7 +155,7 @@ fn same_names(sources: &[Source], engine: &[&str], allowed: &str) -> Vec<String>
     problems
 }
 
-/// The name of a type that the line defines and other files may see.
+/// The name of a type that the line defines with visibility outside the file.
 fn visible_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = match rest.strip_prefix('(') {

@@ -1,9 +1,9 @@
-//! The insert benchmark on several engines in one run, side by side: rounds in which each engine
-//! has its turn, in a process of its own, so that memory, CPU and I/O are counted apart. Prints
-//! medians and ratios; writes every round as JSON.
+//! Runs the insert benchmark on several engines and compares them. It runs rounds in which each
+//! engine has its turn, in a process of its own, so that memory, CPU and I/O are counted
+//! separately. It prints medians and ratios, and writes every round as JSON.
 //!
-//! Light by itself: the peers live in `peers/`, a workspace of its own with their heavy
-//! dependencies, which is built when one of them is asked for.
+//! This crate has few dependencies. The other engines and their heavy dependencies are in `peers/`,
+//! a workspace of its own, which is built when one of them is requested.
 
 mod medians;
 mod peers;
@@ -14,7 +14,7 @@ use medians::{Comparison, Round};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Set in a child: it runs one engine, as `evenkeel bench` does.
+/// Set in a child process, which runs one engine as `evenkeel bench` does.
 const CHILD: &str = "EVENKEEL_COMPARE_CHILD";
 
 /// Run the insert benchmark on several engines in alternating rounds; print medians and ratios
@@ -82,7 +82,7 @@ fn compare(cli: &Cli) -> Result<(), BenchError> {
         repeats += usize::from(again);
         counted += usize::from(!again);
         comparison.add(Round { results: round, disturbed, counts: !again });
-        // Written after each round: a long comparison that is stopped keeps what it has.
+        // Written after each round, so that a long comparison keeps its results if it is stopped.
         if let Some(path) = &cli.flags.json {
             let text = serde_json::to_string(&comparison.json());
             let text = text.map_err(|e| BenchError::file(path, e))?;
@@ -93,7 +93,7 @@ fn compare(cli: &Cli) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The flags of the children: all but those that this process acts on.
+/// The flags of the children: all but those of this process.
 fn child_arguments() -> Vec<String> {
     let own = ["--engines", "--rounds", "--json", "--report", "--dir", "--engine", "--repeats"];
     let mut rest = Vec::new();
@@ -109,7 +109,7 @@ fn child_arguments() -> Vec<String> {
     rest
 }
 
-/// Runs one engine in a process of its own, in an empty directory that is removed again.
+/// Runs one engine in a process of its own, in an empty directory that is removed afterwards.
 fn one(
     engine: &str,
     peers: &Path,
@@ -135,14 +135,14 @@ fn one(
         .stdout(Stdio::from(log(dir, engine)?))
         .status();
     let status = status.map_err(|e| BenchError::file(program, e))?;
-    // Kept when the run failed, for whoever looks into it.
+    // The directory of a failed run is kept for inspection.
     if !status.success() {
         return Err(BenchError::Failed(format!("{engine} ended with {status}")));
     }
     let result = diff::read(&json)?;
     std::fs::remove_dir_all(&store).map_err(|e| BenchError::file(&store, e))?;
     std::fs::remove_file(&json).map_err(|e| BenchError::file(&json, e))?;
-    // Before the next engine's turn, so that it does not pay for the removal.
+    // Syncs before the next engine's turn, so that the removal does not slow that engine.
     let _ = Command::new("sync").status();
     Ok(result)
 }

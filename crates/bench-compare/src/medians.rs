@@ -1,4 +1,5 @@
-//! Medians over rounds, ratios of the first engine to the others, the rule for disturbed rounds.
+//! Medians over rounds, ratios of the first engine to the others, and the rule for disturbed
+//! rounds.
 
 use evenkeel_bench::RunResult;
 use evenkeel_bench::figures::median;
@@ -6,9 +7,9 @@ use evenkeel_bench::result::StepResult;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// A control with a 5th-percentile second below this was disturbed.
+/// A round is disturbed if the 5th-percentile second of its control is below this.
 const CONTROL_P5_MIN: f64 = 0.70;
-/// So was one with an operation longer than this.
+/// A round is disturbed if its control had an operation longer than this.
 const CONTROL_OP_MAX_MS: f64 = 50.0;
 
 type Figure = (&'static str, fn(&StepResult) -> Option<f64>);
@@ -30,7 +31,7 @@ const FIGURES: [Figure; 14] = [
     ("own_wait_share_max", own_wait_share),
 ];
 
-/// The highest share of one client's time that the engine's own causes took in a counted second.
+/// The highest share of one client's time that waits within the engine took in a counted second.
 fn own_wait_share(step: &StepResult) -> Option<f64> {
     use evenkeel_bench::engine::OWN_CAUSES;
     step.worst_second_ratio?;
@@ -43,7 +44,7 @@ fn own_wait_share(step: &StepResult) -> Option<f64> {
     Some(counted.map(waits).max().unwrap_or(0) as f64 / 1e6)
 }
 
-/// True if the control of a round was disturbed by the machine.
+/// True if the machine disturbed the control of a round.
 pub fn disturbed(round: &[RunResult]) -> bool {
     let Some(control) = round.iter().find(|r| r.engine == "null") else { return false };
     control.steps.iter().filter(|s| !s.queries()).any(|step| {
@@ -54,11 +55,11 @@ pub fn disturbed(round: &[RunResult]) -> bool {
 
 /// Each engine's turn.
 pub struct Round {
-    /// Of each engine, in their order.
+    /// The result of each engine, in their order.
     pub results: Vec<RunResult>,
-    /// By the rule for the control.
+    /// Whether the control was disturbed.
     pub disturbed: bool,
-    /// It was not run again.
+    /// Whether the round counts; if not, it was repeated.
     pub counts: bool,
 }
 
@@ -69,7 +70,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// A comparison with no rounds yet.
+    /// A comparison without rounds.
     pub fn new(engines: &[String]) -> Comparison {
         Comparison { engines: engines.to_vec(), rounds: Vec::new() }
     }
@@ -101,7 +102,7 @@ impl Comparison {
         first.map_or(Vec::new(), |r| r.steps.iter().map(|s| s.name.clone()).collect())
     }
 
-    /// Every round, medians, and ratios of the first engine to each other.
+    /// Every round, the medians, and the ratios of the first engine to each other one.
     pub fn json(&self) -> Value {
         let mut medians = json!({});
         let mut ratios = json!({});
@@ -133,7 +134,7 @@ impl Comparison {
         })
     }
 
-    /// Medians side by side, and the ratios of the first engine to the others.
+    /// The medians side by side, and the ratios of the first engine to the others.
     pub fn table(&self) -> String {
         let counted = self.counted().count();
         let disturbed = self.counted().filter(|round| round.disturbed).count();
@@ -211,7 +212,7 @@ mod tests {
     fn medians_leave_disturbed_rounds_out() {
         let engines = ["a".to_string(), "null".to_string()];
         let mut comparison = Comparison::new(&engines);
-        // The last one is not run again: it counts, and is said to be what it is.
+        // The last round is not repeated: it counts, and is reported as disturbed.
         for (rate, p5) in [(10.0, 0.9), (1000.0, 0.3), (30.0, 0.8), (20.0, 0.4)] {
             let results = vec![run("a", &[rate], None), run("null", &[5.0], Some(p5))];
             let disturbed = disturbed(&results);

@@ -1,4 +1,4 @@
-//! Builds the peers' binary with the engines asked for.
+//! Builds the binary of the other engines with those requested.
 
 use evenkeel_bench::BenchError;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::process::Command;
 
 const PEERS: [&str; 5] = ["rocksdb", "sqlite", "lmdb", "redb", "fjall"];
 
-/// True for an engine that lives in the peers' binary.
+/// True for an engine of that binary.
 pub fn is_peer(engine: &str) -> bool {
     PEERS.contains(&engine)
 }
 
-/// Builds it, if any is asked for, and returns its path.
+/// Builds the binary if one of its engines is requested, and returns its path.
 ///
 /// # Errors
-/// `Missing` if it does not build, with what to install.
+/// `Missing` if the build fails, with the packages to install.
 pub fn build(engines: &[String]) -> Result<PathBuf, BenchError> {
     let wanted: Vec<&str> = PEERS.into_iter().filter(|p| is_in(engines, p)).collect();
     if wanted.is_empty() {

@@ -1,23 +1,25 @@
-//! What bounded a step: pure functions of the step's figures in the JSON. The order of the rules: a
-//! rate that was asked for and met bounds the step; else processors that were busy; else what took
-//! most of the clients' time. Nothing is said where the engine does not tell what it waited for.
+//! Determines what bounded a step, by pure functions of the step's figures in the JSON. The rules
+//! in their order: a requested rate that was reached bounds the step; otherwise busy processors do;
+//! otherwise the largest part of the clients' time does. If an engine does not report its waits,
+//! the bound is unknown.
 
 use crate::figures::worst_and_middle;
 use crate::result::{RunResult, StepResult};
 use evenkeel_base::Cause;
 
-/// From this share on the processors were busy.
+/// From this share on the processors count as busy.
 const CPU_BUSY: f64 = 0.85;
-/// From this share of the machine on that its host took, the host bounded the step.
+/// If the host took at least this share of the machine, the host bounded the step.
 const HOST_TOOK: f64 = 0.15;
-/// A second part of the clients' time is named if it is at least this share of the first.
+/// A second part of the clients' time is named if it is at least this share of the first part.
 const SECOND_PART: f64 = 0.5;
-/// The worst second is the host's if it took so much more of the machine than in a middle one.
+/// The host explains the worst second if it took this much more of the machine than in the middle
+/// second.
 const HOST_TOOK_MORE: f64 = 0.1;
-/// A wait is why the worst second is slow if it is this share of the time that a row took longer.
+/// A wait explains the worst second if it is at least this share of the additional time of a row.
 const EXPLAINS: f64 = 0.5;
 
-/// Who could have made the step faster.
+/// The part of the system that bounded the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The storage device.
@@ -28,12 +30,12 @@ pub enum Side {
     Locks,
     /// Processors.
     Cpu,
-    /// Nobody can say.
+    /// Unknown.
     Unknown,
 }
 
 impl Side {
-    /// Which side a wait is for.
+    /// The side that a cause of waits belongs to.
     pub fn of(cause: Cause) -> Side {
         match cause {
             Cause::LogSync | Cause::PageRead | Cause::DeviceSlow => Side::Device,
@@ -49,7 +51,7 @@ impl Side {
         }
     }
 
-    /// As the report names it.
+    /// The name in the report.
     pub const fn name(self) -> &'static str {
         match self {
             Side::Device => "the device",
@@ -61,7 +63,7 @@ impl Side {
     }
 }
 
-/// What a wait is for, as readers of the report know it.
+/// The cause of a wait in words, for readers of the report.
 pub const fn words(cause: Cause) -> &'static str {
     match cause {
         Cause::LogSync => "syncs of the log",
@@ -84,29 +86,29 @@ pub const fn words(cause: Cause) -> &'static str {
 /// A part of the clients' time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Part {
-    /// They computed, each on one processor.
+    /// The clients computed, each on one processor.
     Running,
-    /// They waited.
+    /// The clients waited for this cause.
     Waiting(Cause),
 }
 
 /// What bounded a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bound {
-    /// The rate that was asked for, which was met.
+    /// The requested rate, which was reached.
     Rate,
-    /// This many processors were busy, of all.
+    /// This many of all processors were busy.
     Processors(f64),
     /// The machine's host took this share of the processors.
     Host(f64),
     /// The largest parts of the clients' time, largest first, with their shares: one or two.
     Time(Vec<(Part, f64)>),
-    /// The engine does not say what it waited for; this many processors were busy, where known.
+    /// The engine does not report its waits; this many processors were busy, if known.
     Unknown(Option<f64>),
 }
 
 impl Bound {
-    /// One word for it: a name of a cause, or `rate`, `cpu`, `host`, `unknown`.
+    /// One word for the bound: the name of a cause, or `rate`, `cpu`, `host`, `unknown`.
     pub fn key(&self) -> &'static str {
         match self {
             Bound::Rate => "rate",
@@ -122,7 +124,7 @@ impl Bound {
     }
 }
 
-/// Causes that only threads which write wait for: none of them bounds a query.
+/// Causes that only writing threads wait for; they do not bound queries.
 const OF_WRITERS: [Cause; 4] =
     [Cause::LogSync, Cause::LogSpace, Cause::MemtableFull, Cause::CompactionDebt];
 
@@ -132,13 +134,14 @@ fn causes_of(step: &StepResult) -> impl Iterator<Item = Cause> {
     crate::engine::causes().filter(move |cause| !(queries && OF_WRITERS.contains(cause)))
 }
 
-/// Threads that do what the step counts. Writers beside queries keep to a rate and mostly rest.
+/// Number of threads that do the operations which the step counts. Writers next to queries keep to
+/// a rate and are mostly idle.
 fn threads(run: &RunResult, step: &StepResult) -> f64 {
     let clients = run.settings["clients"].as_u64().unwrap_or(1).max(1) as f64;
     if step.rows_deleted > 0 && !step.queries() { 2.0 * clients } else { clients }
 }
 
-/// Processors that the store kept busy on average; none where its process could not be looked at.
+/// Processors that the store kept busy on average; `None` if its process could not be measured.
 pub fn processors_busy(step: &StepResult) -> Option<f64> {
     let counted = if step.queries() { step.op.query.n } else { step.rows };
     let cpu_us = step.cpu_us_per_row * counted.max(1) as f64;
@@ -187,31 +190,32 @@ pub fn bound(run: &RunResult, step: &StepResult) -> Bound {
     Bound::Time(parts)
 }
 
-/// Why the worst second was slower than a middle one.
+/// Why the worst second was slower than the middle one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Why {
-    /// The clients waited longer for one cause: microseconds of a row or query, in a middle second.
+    /// The clients waited longer for one cause: microseconds per row or query, in the middle second
+    /// and in the worst.
     Waited(Cause, f64, f64),
-    /// The host took this share of the machine more.
+    /// The host took this much more of the machine.
     Stolen(f64),
-    /// No wait that was recorded explains it.
+    /// No recorded wait explains it.
     Unknown,
 }
 
 /// The worst second of a step that counts its seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Worst {
-    /// Which, from 1.
+    /// Its number, from 1.
     pub second: usize,
     /// Its rate.
     pub rate: f64,
-    /// Its rate / the median.
+    /// Its rate divided by the median.
     pub ratio: f64,
     /// Why it was slow.
     pub why: Why,
 }
 
-/// The worst second of a step; none of steps that are too short for one.
+/// The worst second of a step; `None` if the step is too short.
 pub fn worst(run: &RunResult, step: &StepResult) -> Option<Worst> {
     let (ratio, rates) = (step.worst_second_ratio?, step.rates());
     let (worst, middle) = worst_and_middle(&rates)?;

@@ -1,4 +1,5 @@
-//! Tests of what bounded a step: each rule alone, and its order before the next.
+//! Tests of the rules that determine what bounded a step: each rule alone, and its precedence over
+//! the next.
 
 use super::*;
 use crate::result::Machine;
@@ -23,7 +24,7 @@ fn run(clients: u64, cores: u64) -> RunResult {
     }
 }
 
-/// Ten seconds of inserts that kept so many processors busy, with waits in seconds.
+/// Ten seconds of inserts that kept this many processors busy, with waits in seconds.
 fn step(processors: f64, waits: &[(Cause, f64)]) -> StepResult {
     let mut step = StepResult { name: "l.i1".into(), rows: 1_000, seconds: 10.0, ..<_>::default() };
     step.cpu_us_per_row = processors * 10.0 * 1e6 / 1_000.0;
@@ -69,7 +70,7 @@ fn busy_processors_come_before_waits() {
 fn a_client_that_computes_bounds_the_step_with_other_processors_idle() {
     let bound = bound(&run(1, 8), &step(1.5, &[(Cause::LogSync, 1.0)]));
     assert_eq!(bound, Bound::Time(vec![(Part::Running, 0.9)]));
-    // It was not computing all the time that it did not wait: there was not so much CPU time.
+    // The rest of the time was not computation: the CPU time is too small for that.
     let step = step(0.2, &[(Cause::LogSync, 3.0)]);
     assert_eq!(key(&run(1, 8), &step), "log_sync");
 }
@@ -118,7 +119,7 @@ fn deleters_are_clients_too() {
     assert_eq!(bound(&run(1, 2), &step), Bound::Time(vec![(Part::Waiting(Cause::LogSync), 0.6)]));
 }
 
-/// A middle second has 100 rows of 10 ms each, the worst 40 rows of 25 ms.
+/// The middle second has 100 rows of 10 ms each, the worst second 40 rows of 25 ms.
 #[test]
 fn the_worst_second_is_explained_by_the_wait_that_a_row_had_longer() {
     let mut step = step(0.3, &[(Cause::LogSync, 6.0)]);

@@ -1,15 +1,15 @@
-//! The operating system's files through its page cache alone: `--direct-io false`.
+//! Files of the operating system through its page cache only: `--direct-io false`.
 
 use evenkeel_base::Result;
 use evenkeel_io::{Env, File, OpenMode, RealEnv};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The real environment, but for that it never asks for direct I/O.
+/// The real environment without direct I/O.
 pub struct Buffered(RealEnv);
 
 impl Buffered {
-    /// Files below `root`.
+    /// The environment of the files below `root`.
     pub fn new(root: &Path) -> Buffered {
         Buffered(RealEnv::new(root))
     }

@@ -1,4 +1,4 @@
-//! `bench diff a.json b.json`: the figures of two runs side by side, with their ratio.
+//! `bench diff a.json b.json`: compares the figures of two runs, with their ratio.
 
 use crate::error::BenchError;
 use crate::result::{FORMAT, RunResult, StepResult};
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Reads the JSON of a run.
 ///
 /// # Errors
-/// If the file is missing or is not such a JSON.
+/// If the file is missing or does not hold the JSON of a run.
 pub fn read(path: &Path) -> Result<RunResult, BenchError> {
     let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
     let result: RunResult = serde_json::from_str(&text).map_err(|e| BenchError::file(path, e))?;
@@ -35,13 +35,14 @@ const FIGURES: [Figure; 12] = [
     ("space, MB", |s| Some(s.space_bytes as f64 / 1e6)),
 ];
 
-/// The figures that both steps have: name, of a, of b.
+/// The figures that both steps have: name, value in a, value in b.
 pub fn figures(a: &StepResult, b: &StepResult) -> Vec<(&'static str, f64, f64)> {
     let both = FIGURES.iter().map(|(name, figure)| Some((*name, figure(a)?, figure(b)?)));
     both.flatten().collect()
 }
 
-/// The settings that differ: name, of a, of b. Where the files are is none.
+/// The settings that differ: name, value in a, value in b. The directory of the files is not
+/// compared.
 pub fn settings(a: &RunResult, b: &RunResult) -> Vec<(String, String, String)> {
     let all = a.settings.as_object().into_iter().flatten();
     let different = all.filter(|(key, old)| b.settings[*key] != **old && *key != "dir");
@@ -50,7 +51,7 @@ pub fn settings(a: &RunResult, b: &RunResult) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// The comparison as text. Steps are matched by name; those that only one run has are named.
+/// The comparison as text. Steps are matched by name; steps of only one run are listed.
 pub fn table(a: &RunResult, b: &RunResult) -> String {
     let mut text = format!("a: {} {}\nb: {} {}\n", a.engine, a.version, b.engine, b.version);
     for (key, old, new) in settings(a, b) {
@@ -86,7 +87,7 @@ mod tests {
     use crate::result::DeviceSlow;
     use crate::rows::Rng;
 
-    /// Else the page that `bench report` draws of a JSON is not always that of the run.
+    /// Checks that the page which `bench report` draws from a JSON is the page of the run.
     #[test]
     fn figures_are_read_as_they_were_written() {
         let mut rng = Rng::new(1);

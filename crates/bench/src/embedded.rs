@@ -1,4 +1,4 @@
-//! The embedded engine under the benchmark's trait, through its public API.
+//! Runs the embedded engine in the benchmark, through its public API.
 
 use crate::buffered::Buffered;
 use crate::engine::{Counters, Deleted, Engine, Failure, Held, Session};
@@ -12,7 +12,7 @@ use evenkeel::{
 use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The names of the secondary indexes, as queries number them, and their columns.
+/// Names and columns of the secondary indexes, in the order in which queries number them.
 const INDEXES: [(&str, [&str; 3]); 3] = [
     ("marketsegment", ["productid", "customerid", "price"]),
     ("registersegment", ["cashregisterid", "customerid", "price"]),
@@ -34,7 +34,7 @@ pub struct Embedded {
 /// Opens the engine in the options' directory.
 ///
 /// # Errors
-/// Whatever the engine says.
+/// Those of the engine.
 pub fn open(options: &Options) -> Result<Box<dyn Engine>, BenchError> {
     let mut chosen = evenkeel::Options::new();
     chosen.memory_size = options.memory;
@@ -87,7 +87,7 @@ fn values(row: &Row) -> [ValueRef<'_>; COLUMNS] {
     ]
 }
 
-/// Conflicts are repeated; everything else ends the run.
+/// Conflicts are retried; every other error ends the run.
 fn failure(error: evenkeel::Error) -> Failure {
     match error.kind() {
         Kind::Conflict | Kind::Deadlock | Kind::LockTimeout => Failure::Retry,
@@ -95,7 +95,7 @@ fn failure(error: evenkeel::Error) -> Failure {
     }
 }
 
-/// The benchmark's counters from the engine's.
+/// Converts the engine's counters to those of the benchmark.
 fn counters(stats: &Stats) -> Counters {
     let mut counters = Counters::default();
     let bytes = &mut counters.bytes;
@@ -110,7 +110,8 @@ fn counters(stats: &Stats) -> Counters {
     bytes.foreground_read = stats.get(Metric::PageReadBytes) + stats.get(Metric::RunBlockReadBytes);
     bytes.wal_prepared = stats.get(Metric::LogPreparedBytes);
     bytes.undo = stats.get(Metric::UndoSpilledBytes);
-    // Whatever belongs to no class above: all bytes of files are counted where they are moved.
+    // Reads that belong to no class above: the engine counts all bytes of files where it reads or
+    // writes them.
     let read = bytes.foreground_read + bytes.compaction_read + bytes.build_read;
     bytes.other_read = stats.get(Metric::FileReadBytes).saturating_sub(read);
     let run_written = bytes.run_flush + bytes.compaction_written + bytes.build_written;

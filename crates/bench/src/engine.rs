@@ -1,5 +1,6 @@
-//! What the benchmark measures: `Engine`, one store with a table per client, and `Session`, one
-//! thread's use of one table. An adapter is a thin file over this; it holds no workload logic.
+//! The interface to the stores under test. `Engine` is a store with a table per client; `Session`
+//! is one thread's use of one table. An adapter implements both for one store and holds no workload
+//! logic.
 
 use crate::error::BenchError;
 use crate::machine::Server;
@@ -9,12 +10,12 @@ use evenkeel_base::journal::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Why an operation of a session did not happen.
+/// Why an operation of a session failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// A conflict or deadlock: the transaction was rolled back and may be repeated.
+    /// A conflict or deadlock: the transaction was rolled back and may be retried.
     Retry,
-    /// The run cannot go on.
+    /// The run cannot continue.
     Fatal(BenchError),
 }
 
@@ -24,7 +25,7 @@ impl<E: Into<BenchError>> From<E> for Failure {
     }
 }
 
-/// What a delete did.
+/// The result of a delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// Rows deleted.
@@ -33,52 +34,53 @@ pub struct Deleted {
     pub last: Option<i64>,
 }
 
-/// Something that is held until it is dropped, such as an open snapshot.
+/// A resource that is held until it is dropped, such as an open snapshot.
 pub trait Held {}
 impl<T> Held for T {}
 
 /// A store under test.
 pub trait Engine: Send + Sync {
-    /// Version, for the JSON.
+    /// The version of the store, for the JSON.
     fn version(&self) -> String;
-    /// Its own options in force, and statistics where it has some, for the JSON.
+    /// The options in force of the store, and its statistics if it has any, for the JSON.
     fn details(&self) -> serde_json::Value;
-    /// The server that does the work, if it is another process: its use of CPU, memory and storage
-    /// is measured instead of this process's.
+    /// The server process, if the store runs in another process: its CPU, memory and storage are
+    /// measured instead of those of this process.
     fn server(&self) -> Option<Server> {
         None
     }
     /// Creates the table of `client` with its primary key only.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// Those of the engine.
     fn create_table(&self, client: usize) -> Result<(), BenchError>;
     /// Creates the three secondary indexes of the table of `client` in one statement, and returns
     /// when they are durable and usable.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// Those of the engine.
     fn create_indexes(&self, client: usize) -> Result<(), BenchError>;
     /// A session on the table of `client`, made and used by one thread.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// Those of the engine.
     fn session<'a>(&'a self, client: usize) -> Result<Box<dyn Session + 'a>, BenchError>;
     /// A transaction with a snapshot of the table of `client`, open until dropped.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// Those of the engine.
     fn snapshot<'a>(&'a self, client: usize) -> Result<Box<dyn Held + 'a>, BenchError>;
-    /// Counters since it was opened.
+    /// Counters since the store was opened.
     fn counters(&self) -> Counters;
-    /// What the background decided since the last call; nothing of an engine that does not say.
+    /// Decisions of background threads since the last call; empty if the engine does not report
+    /// any.
     fn decisions(&self) -> Vec<Decision> {
         Vec::new()
     }
-    /// Clean shutdown.
+    /// Closes the store cleanly.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// Those of the engine.
     fn close(self: Box<Self>) -> Result<(), BenchError>;
 }
 
@@ -92,33 +94,32 @@ pub trait Session {
     /// The lowest primary key.
     ///
     /// # Errors
-    /// As `insert`.
+    /// As those of `insert`.
     fn min_pk(&mut self) -> Result<Option<i64>, Failure>;
     /// Deletes the first `rows` rows with a primary key of at least `from`.
     ///
     /// # Errors
-    /// As `insert`.
+    /// As those of `insert`.
     fn delete_from(&mut self, from: i64, rows: usize) -> Result<Deleted, Failure>;
     /// Runs a query and reads every column it selects. Returns the rows found.
     ///
     /// # Errors
-    /// As `insert`.
+    /// As those of `insert`.
     fn query(&mut self, query: &Query) -> Result<u64, Failure>;
-    /// Sets `data` of the rows with these primary keys, all of which are there. A key may come
-    /// twice.
+    /// Sets `data` of the rows with these primary keys. All the rows exist; a key may occur twice.
     ///
     /// # Errors
-    /// As `insert`.
+    /// As those of `insert`.
     fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure>;
-    /// Reads `price` of the rows with these primary keys, one after the other. Returns the rows
-    /// found.
+    /// Reads `price` of the rows with these primary keys, one after the other. Returns the number
+    /// of rows found.
     ///
     /// # Errors
-    /// As `insert`.
+    /// As those of `insert`.
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure>;
 }
 
-/// Bytes by what they were moved for.
+/// Bytes by their purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bytes {
@@ -130,10 +131,10 @@ pub struct Bytes {
     pub doublewrite: u64,
     /// Runs written by memtable flushes.
     pub run_flush: u64,
-    /// Read by merges.
+    /// Read by compactions.
     #[serde(alias = "merge_read")]
     pub compaction_read: u64,
-    /// Written by merges.
+    /// Written by compactions.
     #[serde(alias = "merge_written")]
     pub compaction_written: u64,
     /// Read by index builds.
@@ -148,7 +149,7 @@ pub struct Bytes {
     pub undo: u64,
     /// Read for other reasons: recovery, checks, the catalog.
     pub other_read: u64,
-    /// Written for other reasons: superblock, heads of files.
+    /// Written for other reasons: the superblock, headers of files.
     pub other_written: u64,
 }
 
@@ -216,12 +217,12 @@ impl Bytes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Events {
-    /// Memtable generations flushed.
+    /// Generations of memtables flushed.
     pub memtable_flushes: u64,
-    /// Merges finished.
+    /// Compactions finished.
     #[serde(alias = "merges")]
     pub compactions: u64,
-    /// Of these into a bottom run.
+    /// The compactions among them that wrote a bottom run.
     #[serde(alias = "merges_bottom")]
     pub compactions_bottom: u64,
     /// Checkpoints taken.
@@ -230,27 +231,27 @@ pub struct Events {
     pub log_rotations: u64,
 }
 
-/// An engine's counters at one moment, or what they grew by.
+/// An engine's counters at one moment, or their growth.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Bytes by class.
     pub bytes: Bytes,
     /// Background events.
     pub events: Events,
-    /// Pages that the flush law asked for.
+    /// Pages that the flush law requested.
     pub flush_requested: u64,
     /// Pages flushed.
     pub flush_done: u64,
-    /// Why the law asked: pages by term of the law.
+    /// Pages by the term of the law that requested them.
     pub flush_reasons: BTreeMap<String, u64>,
-    /// Rows that index builds have read, for the live line of `l.x`.
+    /// Rows that index builds have read, for the progress line of `l.x`.
     pub rows_indexed: u64,
-    /// Microseconds waited by foreground threads, by cause.
+    /// Microseconds that foreground threads waited, by cause.
     pub waits: Stalls,
 }
 
 impl Counters {
-    /// What grew since `earlier`.
+    /// The growth since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Counters) -> Counters {
         let (now, old) = (self.bytes.values(), earlier.bytes.values());
@@ -281,7 +282,7 @@ pub fn causes() -> impl Iterator<Item = Cause> {
     Cause::ALL.iter().copied().filter(|cause| *cause != Cause::Idle)
 }
 
-/// Causes that are the engine's own making: what a variance bar may blame on it.
+/// Causes within the engine: a limit on variance may attribute waits to the engine only for these.
 pub const OWN_CAUSES: [Cause; 6] = [
     Cause::LogSpace,
     Cause::FreeFrame,
@@ -301,23 +302,23 @@ impl Stalls {
         self.0[cause as usize] += us;
     }
 
-    /// One cause.
+    /// The microseconds of one cause.
     pub fn get(&self, cause: Cause) -> u64 {
         self.0[cause as usize]
     }
 
-    /// All causes but `idle`.
+    /// The sum of all causes but `idle`.
     pub fn total(&self) -> u64 {
         causes().map(|cause| self.get(cause)).sum()
     }
 
-    /// What grew since `earlier`.
+    /// The growth since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Stalls) -> Stalls {
         Stalls(std::array::from_fn(|i| self.0[i].saturating_sub(earlier.0[i])))
     }
 
-    /// By name, every cause present.
+    /// The microseconds by name, with every cause.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         causes().map(|cause| (cause.name().to_string(), self.get(cause))).collect()
     }

@@ -1,4 +1,4 @@
-//! Why a run ended early, with the exit code that says so.
+//! Why a run ended early, and the exit code for it.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl BenchError {
         }
     }
 
-    /// A failure of `what` on a file.
+    /// Converts a failure on a file.
     pub fn file(path: &std::path::Path, error: impl fmt::Display) -> BenchError {
         BenchError::Failed(format!("{}: {error}", path.display()))
     }

@@ -1,4 +1,5 @@
-//! Figures over the seconds of a step: medians, worst seconds and what the control rule needs.
+//! Figures over the seconds of a step: medians, worst seconds, and the input of the rule for
+//! disturbed controls.
 
 /// Seconds left out at the start of a step, where caches and memtables fill.
 const WARM_UP: usize = 5;
@@ -8,9 +9,9 @@ const SECONDS_MIN: usize = 20;
 /// Figures over the rates of whole seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evenness {
-    /// Lowest second / median; none under 20 s.
+    /// Lowest second divided by the median; none under 20 s.
     pub worst_second_ratio: Option<f64>,
-    /// 5th-percentile second / median; none under 20 s.
+    /// 5th-percentile second divided by the median; none under 20 s.
     pub p5_second_ratio: Option<f64>,
     /// Seconds below 50% of the median.
     pub seconds_below_50: u64,
@@ -18,7 +19,7 @@ pub struct Evenness {
     pub seconds_below_10: u64,
 }
 
-/// The value at a quantile of unsorted values, by nearest rank; 0 of none.
+/// The value at a quantile of unsorted values, by nearest rank; 0 if there are no values.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -26,7 +27,7 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// The median: the mean of the two middle values of an even number of them.
+/// The median; the mean of the two middle values if their number is even.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -38,7 +39,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The seconds that count: all whole ones but the first five and the last.
+/// The seconds that count: all whole seconds but the first five and the last.
 pub fn counted(rates: &[f64]) -> &[f64] {
     if rates.len() < SECONDS_MIN { &[] } else { &rates[WARM_UP..rates.len() - 1] }
 }
@@ -57,7 +58,8 @@ pub fn evenness(rates: &[f64]) -> Evenness {
     }
 }
 
-/// The counted seconds with the lowest rate and with the middle one, from 0; none under 20 s.
+/// Indexes (from 0) of the counted seconds with the lowest and with the middle rate; none under 20
+/// s.
 pub fn worst_and_middle(rates: &[f64]) -> Option<(usize, usize)> {
     let counted = counted(rates);
     let mut order: Vec<usize> = (0..counted.len()).collect();

@@ -1,5 +1,5 @@
-//! The flags of `evenkeel bench`, shared with the comparison: text and defaults only. `Options`
-//! holds what they mean.
+//! The flags of `evenkeel bench`, which the comparison shares: only their texts and defaults.
+//! `Options` holds the checked values.
 
 use clap::Args;
 use std::path::PathBuf;

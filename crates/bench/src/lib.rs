@@ -1,11 +1,10 @@
-//! The insert benchmark: its client, its figures, its report. What it does is in
-//! `docs/benchmark.md`.
+//! The insert benchmark: its client, its figures, its report. `docs/benchmark.md` describes it.
 //!
-//! `flags` (the command line) -> `options` (checked) -> `run` (all steps on one engine), which uses
-//! `step` (threads and seconds of one step), `worker` (one thread's loop), `rows` and `pattern`
-//! (what is written), `engine` (what is measured: `null`, `embedded`, servers in `sql`), and yields
-//! `result` (the JSON), which `report` draws and `diff` compares. Wall time comes from `Instant`
-//! here: this is a client, not the engine.
+//! `flags` (the command line) -> `options` (checked values) -> `run` (all steps on one engine).
+//! `run` uses `step` (threads and seconds of one step), `worker` (one thread's loop), `rows` and
+//! `pattern` (the rows that are written) and `engine` (the stores under test: `null`, `embedded`,
+//! servers in `sql`). It returns `result` (the JSON), which `report` draws and `diff` compares.
+//! Wall time comes from `Instant`: this is a client, not the engine.
 
 pub mod bound;
 pub mod buffered;

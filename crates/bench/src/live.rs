@@ -1,5 +1,6 @@
-//! What a run prints: a line each second, and figures at the end of each step, to stdout; progress
-//! and time left to stderr if that is a terminal. Lines that are not a second begin with `#`.
+//! The output of a run. A line per second, and figures at the end of each step, go to stdout;
+//! progress and the remaining time go to stderr if that is a terminal. Lines that do not describe a
+//! second begin with `#`.
 
 use crate::figures::{reached, worst_and_middle};
 use crate::response::CLASS_NAMES;
@@ -12,7 +13,7 @@ use std::io::{IsTerminal, Write};
 pub const HEADER: &str = "i_sec\tt_sec\ti_ips\tt_ips\ti_dps\tt_dps\ti_qps\tt_qps\tmax_i\tmax_d\t\
                           max_q\tt_ins\tt_del\tt_query\tretry_i\tretry_d\tretry_q";
 
-/// What a line is made from. Counts are since the step began.
+/// The values of a line. Counts are since the step began, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interval {
     /// Seconds since the last line.
@@ -21,11 +22,11 @@ pub struct Interval {
     pub total_seconds: f64,
     /// Rows inserted, rows deleted, queries since the last line.
     pub counts: [u64; 3],
-    /// The same since the step began.
+    /// Rows inserted, rows deleted, queries since the step began.
     pub totals: [u64; 3],
     /// Longest insert, delete, query that ended since the last line, microseconds.
     pub max_us: [f64; 3],
-    /// Transactions repeated since the step began.
+    /// Transactions retried since the step began.
     pub retries: [u64; 3],
 }
 
@@ -52,7 +53,7 @@ impl Interval {
     }
 }
 
-/// Where a run prints to.
+/// The output streams of a run.
 pub struct Live {
     progress: bool,
     shown: bool,
@@ -65,7 +66,7 @@ impl Default for Live {
 }
 
 impl Live {
-    /// Prints a line to stdout. A closed pipe is no error of the run.
+    /// Prints a line to stdout. A closed pipe is not an error of the run.
     pub fn line(&mut self, text: &str) {
         self.clear();
         let mut out = std::io::stdout().lock();
@@ -98,14 +99,14 @@ impl Live {
     }
 }
 
-/// The share of a step that is done, and the seconds that it will go on for at the rate it has had,
-/// by what is done of what there is to do. A step may go on beyond that.
+/// The share of a step that is done and its remaining seconds, computed from the elapsed time and
+/// the work done of the work to do. A step may take longer than that.
 pub(crate) fn share_and_left(elapsed: f64, done: f64, to_do: f64) -> (f64, f64) {
     let share = (done / to_do.max(1e-9)).clamp(0.001, 1.0);
     (share, elapsed * (1.0 - share) / share)
 }
 
-/// What [`Live::progress`] shows.
+/// The text that [`Live::progress`] shows.
 fn progress_text(step: &str, share: f64, left: f64, steps_after: usize) -> String {
     let percent = share * 100.0;
     let more = match steps_after {
@@ -179,8 +180,8 @@ fn unit(step: &StepResult) -> &'static str {
     if step.queries() { "query" } else { "row" }
 }
 
-/// What the worst second moved and waited for, per row, beside the middle second: where the bytes
-/// are the same and the waits are longer, the device was slow and not the engine.
+/// The bytes and waits of the worst second per row, next to those of the middle second. If the
+/// bytes are equal and the waits are longer, the device was slow and not the engine.
 fn worst_second_line(step: &StepResult) -> Option<String> {
     let rates = step.rates();
     let (worst, middle) = worst_and_middle(&rates)?;
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn progress_tells_share_and_time_left() {
-        // Seconds so far, rows done and to do, steps that follow.
+        // Elapsed seconds, rows done, rows to do, steps that follow.
         let shown = [
             ((30.0, 250.0, 1000.0, 4), "u: 25%, 90 s left, then 4 more steps"),
             ((2.0, 1000.0, 1000.0, 1), "u: 100%, 0 s left, then 1 more step"),
@@ -291,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A second in which the device took ten times as long: the same bytes for each row.
+    /// A second in which the device took ten times as long, with the same bytes for each row.
     #[test]
     fn the_worst_second_is_shown_beside_a_middle_one() {
         let mut step = StepResult { name: "u".into(), ..<_>::default() };

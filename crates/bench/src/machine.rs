@@ -1,5 +1,5 @@
-//! What Linux says about this machine and process: memory, I/O, CPU, stolen time, the file system,
-//! and how long a sync takes. Figures that cannot be read are 0.
+//! Measures this machine and process from what Linux reports: memory, I/O, CPU, stolen time, the
+//! file system, and the time of a sync. Figures that cannot be read are 0.
 
 use crate::error::BenchError;
 use crate::figures::quantile;
@@ -97,7 +97,7 @@ fn atomic_write_bytes(dir: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// What this process has used so far.
+/// The use of resources up to now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Bytes read from storage.
@@ -108,17 +108,17 @@ pub struct Usage {
     pub cpu_us: f64,
 }
 
-/// A server's process and directory, where they are on this machine and may be looked at.
+/// A server's process and directory, if they are on this machine and readable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
-    /// Its process; others may be its children.
+    /// Its process; it may have child processes.
     pub pid: Option<u32>,
-    /// Where its data are.
+    /// The directory of its data.
     pub dir: Option<PathBuf>,
 }
 
 impl Server {
-    /// Of a directory and the process named in the first line of a file.
+    /// Creates the server from its directory and the process named in the first line of a file.
     pub fn new(dir: &str, pid_file: &Path) -> Server {
         let text = fs::read_to_string(pid_file).unwrap_or_default();
         let pid = text.lines().next().and_then(|line| line.trim().parse().ok());
@@ -127,17 +127,17 @@ impl Server {
     }
 }
 
-/// Reads what the store has used so far: this process, or a server and its children. What a child
-/// used that has ended is counted with its parent.
+/// Measures the resources that the store has used: this process, or a server and its children. The
+/// use of a child that has ended is counted with its parent.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    /// None: this process.
+    /// `None`: this process.
     server: Option<Server>,
     dir: PathBuf,
 }
 
 impl Meter {
-    /// Of a store in a directory, or of the server that has it.
+    /// Creates the meter of a store in a directory, or of its server.
     pub fn new(server: Option<Server>, dir: &Path) -> Meter {
         let dir = match &server {
             Some(server) => server.dir.clone().unwrap_or_default(),
@@ -146,7 +146,7 @@ impl Meter {
         Meter { server, dir }
     }
 
-    /// Directories of the processes in `/proc`; none for a server elsewhere.
+    /// Directories of the processes in `/proc`; none for a server on another machine.
     fn processes(&self) -> Vec<String> {
         let Some(server) = &self.server else { return vec!["/proc/self".to_string()] };
         let Some(pid) = server.pid else { return Vec::new() };
@@ -156,7 +156,7 @@ impl Meter {
         std::iter::once(root.clone()).chain(children).collect()
     }
 
-    /// What it has used so far.
+    /// The use up to now.
     pub fn usage(&self) -> Usage {
         self.processes().iter().fold(Usage::default(), |sum, process| {
             let io = read(&format!("{process}/io"));
@@ -174,22 +174,22 @@ impl Meter {
         self.processes().iter().map(peak).sum()
     }
 
-    /// Allocated bytes of its directory.
+    /// Allocated bytes of the store's directory.
     pub fn space_bytes(&self) -> u64 {
         space_bytes(&self.dir)
     }
 }
 
 fn cpu_us(stat: &str) -> f64 {
-    // The command name may hold spaces; it ends with the last bracket. utime and stime follow, then
-    // those of children that have ended.
+    // The command name may hold spaces; it ends with the last bracket. The fields utime and stime
+    // follow, then those of children that have ended.
     let rest = stat.rsplit(')').next().unwrap_or("");
     let ticks: f64 =
         rest.split_whitespace().skip(11).take(4).filter_map(|n| n.parse::<f64>().ok()).sum();
     ticks * 1e6 / TICKS_PER_SECOND
 }
 
-/// CPU time of the whole machine so far: (stolen by the host, all).
+/// CPU time of the whole machine up to now: (stolen by the host, all).
 pub fn steal_ticks() -> (u64, u64) {
     steal(&read("/proc/stat"))
 }

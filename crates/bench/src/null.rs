@@ -1,7 +1,8 @@
-//! The control: the same client and the same bytes per commit, appended to one preallocated file
-//! with the same syncs, and nothing else. It tells what the machine and the client allow.
+//! The control: the same client writes the same bytes per commit to one preallocated file, with the
+//! same syncs, and does nothing else. It shows the limits of the machine and the client.
 //!
-//! Commits of several threads are grouped: one of them writes and syncs for all that wait.
+//! Commits of several threads are grouped: one of the threads writes and syncs for all waiting
+//! threads.
 
 use crate::engine::{Counters, Deleted, Engine, Failure, Held, Session};
 use crate::error::BenchError;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const FILE_BYTES: u64 = 256 << 20;
 const FILE_NAME: &str = "null.log";
-/// A log record's frame, identity and page change, beside the row and its entries.
+/// Bytes of a log record in addition to the row and its entries: frame, identity and page change.
 const RECORD_BYTES: usize = 40;
 /// An index entry in a log record: index, operation, lengths, primary key.
 const ENTRY_BYTES: usize = 14;
@@ -61,7 +62,7 @@ struct Queue {
 }
 
 impl NullEngine {
-    /// Opens it in the options' directory.
+    /// Opens the control in the options' directory.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -119,7 +120,7 @@ impl Shared {
         queue.result()
     }
 
-    /// Writes what is pending, for all who wait.
+    /// Writes the pending bytes for all waiting threads.
     fn write<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, sync: bool) -> MutexGuard<'a, Queue> {
         let pending = std::mem::take(&mut queue.pending).min(FILE_BYTES as usize);
         let bytes = pending.next_multiple_of(IO_ALIGN);
@@ -264,7 +265,7 @@ impl Session for NullSession<'_> {
     }
 
     fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
-        // The value before and after.
+        // The values before and after.
         Ok(self.shared.commit(ids.len() * (RECORD_BYTES + 2 * data.len()))?)
     }
 

@@ -6,7 +6,7 @@ use crate::pattern::Patterns;
 use crate::sql::without_password;
 use std::path::PathBuf;
 
-/// What a step does.
+/// The operations of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// l.i0: create the tables and load them, primary key only.
@@ -27,7 +27,7 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// Queries or reads are what the step is about.
+    /// True if queries or reads are the subject of the step.
     pub fn reads(self) -> bool {
         matches!(self, StepKind::Query { .. } | StepKind::Read)
     }
@@ -38,15 +38,15 @@ impl StepKind {
 pub struct Step {
     /// Its name in output and JSON.
     pub name: String,
-    /// What it does.
+    /// Its operations.
     pub kind: StepKind,
     /// Rows per transaction.
     pub batch: usize,
-    /// Rows per client, unless it is timed.
+    /// Rows per client, unless the step is timed.
     pub rows: u64,
-    /// Length in seconds, if it is timed.
+    /// Length in seconds, if the step is timed.
     pub seconds: Option<f64>,
-    /// Run again as an open loop at this share of the rate reached.
+    /// Repeat the step as an open loop at this share of the rate reached.
     pub open_loop: Option<f64>,
 }
 
@@ -55,17 +55,17 @@ pub struct Step {
 pub struct Options {
     /// Directory of the store.
     pub dir: PathBuf,
-    /// The directory was not named: remove it at the end.
+    /// The user did not name the directory: remove it at the end.
     pub temporary: bool,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
     /// Memory budget in bytes.
     pub memory: u64,
-    /// 0, 1 or 2.
+    /// Durability: 0, 1 or 2.
     pub durability: u8,
     /// Steps in order.
     pub steps: Vec<Step>,
-    /// Delete as much as is inserted, from l.i1 on.
+    /// Delete as many rows as are inserted, from l.i1 on.
     pub deletes: bool,
     /// Query by primary key instead of by index ranges.
     pub point_queries: bool,
@@ -73,7 +73,7 @@ pub struct Options {
     pub patterns: Patterns,
     /// Seconds for which a snapshot is held in each step from l.i1 on.
     pub snapshot_seconds: Option<u64>,
-    /// Seed.
+    /// Seed of the rows and queries.
     pub seed: u64,
     /// Page size in bytes.
     pub page_size: u32,
@@ -81,9 +81,9 @@ pub struct Options {
     pub direct_io: bool,
     /// Engine name.
     pub engine: String,
-    /// Where the JSON goes.
+    /// File for the JSON.
     pub json: Option<PathBuf>,
-    /// Where the report goes.
+    /// File for the report.
     pub report: Option<PathBuf>,
     /// The flags as given, for the JSON.
     pub settings: serde_json::Value,
@@ -92,7 +92,7 @@ pub struct Options {
 /// Reads a count with a decimal suffix: 500k, 2M, 1.5G.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Describes the invalid text.
 pub fn count(text: &str) -> Result<u64, String> {
     number(text, 1000.0)
 }
@@ -100,7 +100,7 @@ pub fn count(text: &str) -> Result<u64, String> {
 /// Reads a size in bytes with a 1024-based suffix: 4K, 256M, 1G.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Describes the invalid text.
 pub fn size(text: &str) -> Result<u64, String> {
     number(text, 1024.0)
 }
@@ -138,7 +138,7 @@ impl Flags {
     /// Checks the flags.
     ///
     /// # Errors
-    /// `Usage` names the flag and what it may be.
+    /// `Usage` names the flag and its valid values.
     pub fn options(&self) -> Result<Options, BenchError> {
         let mut patterns = Patterns::NATURAL;
         for pattern in &self.pattern {

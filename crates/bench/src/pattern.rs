@@ -1,11 +1,11 @@
-//! Insert patterns. How a load meets an index is told by four numbers, `nAsc` and `nDesc` streams
-//! of ascending and descending keys, `nLHS` and `nRHS` of them at the left and right end, or by
-//! `inf` for random places.
+//! Insert patterns. Four numbers describe the order in which a load reaches the keys of an index:
+//! `nAsc` and `nDesc` streams of ascending and descending keys, `nLHS` and `nRHS` of them at the
+//! left and right end. `inf` means random places.
 //!
-//! A pattern other than an index's natural one is made with the leading column alone: its domain is
-//! cut into one span per stream, in key order, and the n-th key of a stream is its n-th step from
-//! the lower (ascending) or upper (descending) bound. Where no stream is at an end, one anchor row
-//! at the domain's bound keeps the end occupied.
+//! A pattern other than an index's natural one is made with the leading column alone. Its domain is
+//! divided into one span per stream, in key order, and the n-th key of a stream is its n-th step
+//! from the lower (ascending) or upper (descending) bound. If no stream is at an end, one anchor
+//! row at the domain's bound occupies the end.
 
 use std::fmt;
 
@@ -79,7 +79,7 @@ impl fmt::Display for Pattern {
 pub struct Patterns(pub [Pattern; 4]);
 
 impl Patterns {
-    /// Those of the plain insert benchmark, which its columns have by themselves.
+    /// The patterns of the plain insert benchmark, which its columns have without changes.
     pub const NATURAL: Patterns = Patterns([
         Pattern::Streams { asc: 1, desc: 0, lhs: 0, rhs: 1 },
         Pattern::Inf,
@@ -87,7 +87,7 @@ impl Patterns {
         Pattern::Streams { asc: 500, desc: 0, lhs: 0, rhs: 0 },
     ]);
 
-    /// Applies `NAME=P`.
+    /// Applies an argument `NAME=P`.
     pub fn set(&mut self, text: &str) -> Result<(), String> {
         let (name, pattern) =
             text.split_once('=').ok_or_else(|| format!("'{text}': write NAME=PATTERN"))?;
@@ -97,7 +97,8 @@ impl Patterns {
         Ok(())
     }
 
-    /// The pattern of an index if its leading column must be made for it, none if it is natural.
+    /// The pattern of an index if its leading column must be generated for it; `None` if the
+    /// pattern is natural.
     pub fn made(&self, index: usize) -> Option<Pattern> {
         (self.0[index] != Patterns::NATURAL.0[index]).then_some(self.0[index])
     }
@@ -111,7 +112,7 @@ impl fmt::Display for Patterns {
     }
 }
 
-/// Makes the keys of one pattern, in `0..=max`, each a function of the row's number alone.
+/// Generates the keys of one pattern, in `0..=max`, each a function of the row's number alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     pattern: Pattern,
@@ -119,7 +120,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Keys in `0..=max`; `max + 1` must be a power of two.
+    /// Generates keys in `0..=max`; `max + 1` must be a power of two.
     pub fn new(pattern: Pattern, max: u64) -> Keys {
         assert!((max + 1).is_power_of_two(), "a scramble needs a domain of a power of two");
         Keys { pattern, max }
@@ -129,7 +130,7 @@ impl Keys {
     /// all streams for a column of 32 bits); then streams stay at their bound.
     pub fn key(&self, n: u64) -> u64 {
         match self.pattern {
-            // An odd factor and a shift are one-to-one on a domain of a power of two.
+            // An odd factor and a shift are one-to-one on a domain whose size is a power of two.
             Pattern::Inf => {
                 let x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.max;
                 let half = (u64::BITS - self.max.leading_zeros()) / 2;
@@ -146,12 +147,12 @@ impl Keys {
         let streams = u64::from(asc + desc);
         let span = (self.max - 1) / streams;
         let (stream, step) = (n % streams, (n / streams).min(span - 1));
-        // Descending streams lie to the left, so that the first may be at the left end.
+        // Descending streams lie to the left, so that the first of them may be at the left end.
         let low = 1 + stream * span;
         if stream < u64::from(desc) { low + span - 1 - step } else { low + step }
     }
 
-    /// A key near which rows `0..n` have keys, chosen by a random number.
+    /// A key near which rows `0..n` have keys; `random` selects it.
     pub fn near(&self, n: u64, random: u64) -> u64 {
         self.key(random % n.max(1))
     }
@@ -164,7 +165,7 @@ mod tests {
 
     const MAX: u64 = (1 << 31) - 1;
 
-    /// Counts ascending and descending streams by watching where each key lands.
+    /// Counts ascending and descending streams from the position of each key.
     fn observe(keys: &Keys, rows: u64) -> (usize, usize, bool, bool) {
         let mut seen = BTreeSet::new();
         let (mut asc, mut desc) = (BTreeSet::new(), BTreeSet::new());

@@ -28,14 +28,14 @@ impl Default for Response {
 }
 
 impl Response {
-    /// Adds one.
+    /// Adds one response time.
     pub fn record(&mut self, ns: u64) {
         self.fine.saturating_record(ns.max(1));
         let us = ns.div_ceil(1000);
         self.classes[CLASS_US.iter().position(|limit| us <= *limit).unwrap_or(9)] += 1;
     }
 
-    /// Adds those of another thread.
+    /// Adds the response times of another thread.
     pub fn merge(&mut self, other: &Response) {
         // Both have the same bounds, so adding cannot fail.
         let _ = self.fine.add(&other.fine);
@@ -44,17 +44,17 @@ impl Response {
         }
     }
 
-    /// How many there are.
+    /// Number of response times.
     pub fn count(&self) -> u64 {
         self.fine.len()
     }
 
-    /// The time that a share of all did not exceed, microseconds.
+    /// The time that this share of all response times did not exceed, microseconds.
     pub fn quantile_us(&self, share: f64) -> f64 {
         if self.fine.is_empty() { 0.0 } else { self.fine.value_at_quantile(share) as f64 / 1000.0 }
     }
 
-    /// The longest, microseconds.
+    /// The longest response time, microseconds.
     pub fn max_us(&self) -> f64 {
         self.fine.max() as f64 / 1000.0
     }

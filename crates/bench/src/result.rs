@@ -1,5 +1,5 @@
-//! The JSON of a run. Fields may be added, never renamed: `bench diff`, the report and whoever
-//! keeps the files read it.
+//! The JSON of a run. Fields may be added, but never renamed: `bench diff` and the report read
+//! files of earlier versions.
 
 use crate::engine::{Bytes, Events};
 use evenkeel_base::Cause;
@@ -14,13 +14,13 @@ pub const FORMAT: u32 = 1;
 pub struct RunResult {
     /// Version of the schema.
     pub format: u32,
-    /// Engine.
+    /// Name of the engine.
     pub engine: String,
-    /// Its version.
+    /// Version of the engine.
     pub version: String,
-    /// Ended by Ctrl-C.
+    /// Whether Ctrl-C ended the run.
     pub interrupted: bool,
-    /// What it ran on.
+    /// The machine that it ran on.
     pub machine: Machine,
     /// Every flag in force.
     pub settings: serde_json::Value,
@@ -46,29 +46,29 @@ pub struct RunResult {
     pub waits: BTreeMap<String, u64>,
 }
 
-/// What a run ran on.
+/// The machine of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// Cores.
+    /// Number of cores.
     pub cores: u64,
-    /// Memory.
+    /// Memory in bytes.
     pub memory_bytes: u64,
     /// File system of the directory.
     pub filesystem: String,
-    /// Direct I/O asked for and possible there.
+    /// True if direct I/O was requested and the file system supports it.
     pub direct_io: bool,
     /// Median time to write and sync 4 KiB into a preallocated file.
     pub sync_us_p50: f64,
     /// 99th percentile of the same.
     pub sync_us_p99: f64,
-    /// Bytes that the device writes atomically; 0 if it does not say.
+    /// Bytes that the device writes atomically; 0 if unknown.
     pub atomic_write_bytes: u64,
 }
 
 /// Response times of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpFigures {
-    /// Operations.
+    /// Number of operations.
     pub n: u64,
     /// Median.
     pub p50_us: f64,
@@ -91,7 +91,7 @@ pub struct Ops {
     pub delete: OpFigures,
     /// Queries.
     pub query: OpFigures,
-    /// Inserting transactions counted from their intended start, where writers are paced.
+    /// Inserting transactions, measured from their intended start, if the writers are paced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insert_intended: Option<OpFigures>,
 }
@@ -100,11 +100,11 @@ pub struct Ops {
 /// microseconds; share of the machine stolen by its host; microseconds waited.
 pub type Second = (f64, f64, f64, f64, f64, f64, f64, u64);
 
-/// An operation of which one write or sync of the device took more than half: when it ended,
-/// seconds of the step; its milliseconds; those of the write or sync.
+/// An operation more than half of whose time one write or sync of the device took: the second of
+/// the step at which it ended, its milliseconds, the milliseconds of the write or sync.
 pub type DeviceSlow = (f64, f64, f64);
 
-/// What each second moved and waited for, beside `per_second`.
+/// Bytes and waits of each second, in addition to `per_second`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SecondDetails {
@@ -113,31 +113,32 @@ pub struct SecondDetails {
     /// Cause to microseconds per second.
     #[serde(alias = "stalls")]
     pub waits: BTreeMap<String, Vec<u64>>,
-    /// Pages that the flush law asked for.
+    /// Pages that the flush law requested.
     pub flush_requested: Vec<u64>,
     /// Pages flushed.
     pub flush_done: Vec<u64>,
-    /// Term of the law to pages it asked for.
+    /// Term of the law to the pages that it requested.
     #[serde(alias = "flush_why")]
     pub flush_reasons: BTreeMap<String, Vec<u64>>,
 }
 
-/// A decision: the second of the step, counted from 0, in which it was made; what the law looked
-/// at; what it said.
+/// A decision: the second of the step in which it was made, counted from 0; the inputs of the law;
+/// its outputs.
 pub type Made = (usize, Vec<u64>, Vec<u64>);
 
-/// The decisions of one law during a step: fed to the law again, the inputs give the outputs.
+/// The decisions of one law during a step: the law computes the outputs from the inputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Decisions {
-    /// Names of the inputs; the last (of `compaction_turn` the last three) come any
-    /// number of times.
+    /// Names of the inputs; the last (of `compaction_turn` the last three) may occur any number of
+    /// times.
     pub inputs: Vec<String>,
     /// Names of the outputs.
     pub outputs: Vec<String>,
-    /// In order.
+    /// The decisions in order.
     pub made: Vec<Made>,
-    /// Of so many one is there (0, as files of before have: of a long run the first ones).
+    /// One in this many decisions was kept. (0 in old files: of a long run they hold the first
+    /// decisions.)
     pub one_in: u64,
 }
 
@@ -146,12 +147,12 @@ pub struct Decisions {
 pub struct StepResult {
     /// Its name.
     pub name: String,
-    /// Rows inserted, in all; in `l.x` rows indexed.
+    /// Total of rows inserted; in `l.x` of rows indexed.
     pub rows: u64,
-    /// Rows deleted, in all.
+    /// Total of rows deleted.
     #[serde(default)]
     pub rows_deleted: u64,
-    /// Length.
+    /// Length in seconds.
     pub seconds: f64,
     /// Rows inserted (indexed) per second.
     pub rows_per_s: f64,
@@ -159,14 +160,14 @@ pub struct StepResult {
     pub deletes_per_s: f64,
     /// Queries per second.
     pub queries_per_s: f64,
-    /// Rows per second and client that the writers were to reach.
+    /// Rows per second and client that the writers should reach.
     pub rate_target: Option<f64>,
-    /// They reached 95% of it.
+    /// The writers reached 95% of it.
     pub rate_met: bool,
-    /// Lowest second / median, without the first 5 and the last; none under 20 s. Of queries in
-    /// steps that query, else of inserts.
+    /// Lowest second divided by the median, without the first 5 seconds and the last; none under 20
+    /// s. It counts queries in steps that query, else inserts.
     pub worst_second_ratio: Option<f64>,
-    /// 5th-percentile second / median.
+    /// 5th-percentile second divided by the median.
     pub p5_second_ratio: Option<f64>,
     /// Seconds below 50% of the median.
     pub seconds_below_50: u64,
@@ -176,32 +177,32 @@ pub struct StepResult {
     pub longest_gap_ms: f64,
     /// Longest operation.
     pub max_op_ms: f64,
-    /// The longest of those of which no single write or sync of the device took more than half;
-    /// of servers, which do not say, the longest of all.
+    /// The longest operation of which no single write or sync of the device took more than half.
+    /// Servers do not report this: for them, the longest of all.
     #[serde(default)]
     pub max_op_own_ms: f64,
-    /// The others, of 10 ms and more.
+    /// The other operations, of 10 ms and more.
     #[serde(default)]
     pub device_slow: Vec<DeviceSlow>,
     /// 99th percentile of all operations.
     pub p99_op_ms: f64,
     /// Response times by kind.
     pub op: Ops,
-    /// Of `/proc/PID/io`, per row; in steps that query, per query.
+    /// Bytes read by `/proc/PID/io`, per row; in steps that query, per query.
     pub bytes_read_per_row: f64,
-    /// The same, written.
+    /// Bytes written by `/proc/PID/io`, likewise.
     pub bytes_written_per_row: f64,
-    /// Of `/proc/PID/io`.
+    /// Bytes read by `/proc/PID/io`.
     #[serde(default)]
     pub bytes_read: u64,
-    /// Of `/proc/PID/io`.
+    /// Bytes written by `/proc/PID/io`.
     #[serde(default)]
     pub bytes_written: u64,
-    /// The engine's own count, by class.
+    /// Bytes that the engine counted, by class.
     pub bytes: Bytes,
     /// Background events.
     pub events: Events,
-    /// Pages that the flush law asked for.
+    /// Pages that the flush law requested.
     pub flush_requested: u64,
     /// Pages flushed.
     pub flush_done: u64,
@@ -209,7 +210,7 @@ pub struct StepResult {
     pub cpu_us_per_row: f64,
     /// Allocated bytes of the directory at the end of the step.
     pub space_bytes: u64,
-    /// Transactions repeated after a conflict: inserts, deletes, queries.
+    /// Transactions retried after a conflict: inserts, deletes, queries.
     #[serde(default)]
     pub retries: [u64; 3],
     /// Microseconds waited by cause.
@@ -220,25 +221,25 @@ pub struct StepResult {
     /// More about the same seconds.
     #[serde(default)]
     pub per_second_details: SecondDetails,
-    /// What the background decided, by law.
+    /// The decisions of background work, by law.
     #[serde(default)]
     pub decisions: BTreeMap<String, Decisions>,
 }
 
 impl StepResult {
-    /// True if queries are what the step is about.
+    /// True if queries are the subject of the step.
     pub fn queries(&self) -> bool {
         self.op.query.n > 0
     }
 
-    /// What nothing accounts for, as a share of all waits (G6); none if nobody has waited.
+    /// The share of all waits without a cause (G6); `None` if no thread has waited.
     pub fn unexplained_share(&self) -> Option<f64> {
         let all: u64 = self.waits.values().sum();
         let unexplained = self.waits.get(Cause::Unexplained.name()).copied().unwrap_or(0);
         (all > 0).then(|| unexplained as f64 / all as f64)
     }
 
-    /// The rate of each whole second that the variance figures are about.
+    /// The rate of each whole second; the variance figures are computed from these.
     pub fn rates(&self) -> Vec<f64> {
         self.per_second.iter().map(|s| if self.queries() { s.2 } else { s.0 }).collect()
     }

@@ -1,16 +1,16 @@
-//! The rows of the insert benchmark and the random numbers they are made from. One `RowMaker` per
-//! client; the same seed and client make the same rows.
+//! The rows of the insert benchmark and their random numbers. Each client has a `RowMaker`; the
+//! same seed and client give the same rows.
 
 use crate::pattern::{Keys, Patterns};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Products are 0 to this, exclusive.
+/// Products are below this.
 pub const PRODUCTS: u64 = 10_000;
-/// Cash registers are 0 to this, exclusive.
+/// Cash registers are below this.
 pub const REGISTERS: u64 = 1_000;
-/// Customers are 0 to this, exclusive.
+/// Customers are below this.
 pub const CUSTOMERS: u64 = 100_000;
-/// Prices are 0 to this, exclusive.
+/// Prices are below this.
 pub const PRICES: u64 = 500;
 const INT_MAX: u64 = (1 << 31) - 1;
 const PK_MAX: u64 = (1 << 62) - 1;
@@ -20,7 +20,7 @@ const PK_MAX: u64 = (1 << 62) - 1;
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// Seeded by SplitMix64.
+    /// A generator that SplitMix64 seeds.
     pub fn new(seed: u64) -> Rng {
         let mut x = seed;
         Rng(std::array::from_fn(|_| {
@@ -60,7 +60,7 @@ impl Rng {
 /// One row.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// `transactionid`: none lets the engine give the next one.
+    /// `transactionid`; `None`: the engine assigns the next one.
     pub transactionid: Option<i64>,
     /// `dateandtime`: seconds since 1970.
     pub dateandtime: i64,
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-/// Makes one client's rows.
+/// Generates one client's rows.
 pub struct RowMaker {
     rng: Rng,
     keys: [Option<Keys>; 4],
@@ -96,7 +96,7 @@ pub struct RowMaker {
 }
 
 impl RowMaker {
-    /// Rows of `client`, from its row number `first` on.
+    /// A generator of the rows of `client`, from its row number `first` on.
     pub fn new(seed: u64, client: usize, patterns: &Patterns, first: u64) -> RowMaker {
         let keys = row_keys(patterns);
         let seed = seed ^ ((client as u64 + 1) << 40) ^ first.rotate_left(20);
@@ -105,7 +105,7 @@ impl RowMaker {
 
     /// Overwrites `row` with row number `n` of this client.
     pub fn make(&mut self, n: u64, row: &mut Row) {
-        // The clock is read once in 256 rows: the column has a grain of one second.
+        // The clock is read once in 256 rows: the column has a resolution of one second.
         if self.made.is_multiple_of(256) {
             self.now = unix_seconds();
         }
@@ -139,17 +139,17 @@ fn row_keys(patterns: &Patterns) -> [Option<Keys>; 4] {
     })
 }
 
-/// What a query asks for.
+/// The operation of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// The first 10 entries of secondary index 0, 1 or 2 whose leading column is >= the value, in
-    /// its order, indexed columns only.
+    /// Reads the first 10 entries of secondary index 0, 1 or 2 whose leading column is >= the
+    /// value, in index order, only the indexed columns.
     Range(usize, i32),
-    /// 10 rows by primary key.
+    /// Reads 10 rows by primary key.
     Points([i64; 10]),
 }
 
-/// The rows that a range query returns at most.
+/// The greatest number of rows that a range query returns.
 pub const RANGE_LIMIT: usize = 10;
 
 /// Draws one client's queries.
@@ -160,24 +160,24 @@ pub struct QueryMaker {
 }
 
 impl QueryMaker {
-    /// Range queries, or `points`: primary-key lookups.
+    /// A generator of range queries, or with `points` of primary-key lookups.
     pub fn new(seed: u64, client: usize, patterns: &Patterns, points: bool) -> QueryMaker {
         let rng = Rng::new(!seed ^ ((client as u64 + 1) << 40));
         QueryMaker { rng, keys: row_keys(patterns), points }
     }
 
-    /// The primary key of a random row of a table whose rows `low..high` are there.
+    /// The primary key of a random row of a table in which the rows `low..high` exist.
     pub fn id(&mut self, low: u64, high: u64) -> i64 {
         let n = low + self.rng.below(high.saturating_sub(low).max(1));
         self.keys[0].map_or(n + 1, |k| k.key(n) + 1) as i64
     }
 
-    /// Another value of `data`, 20 bytes.
+    /// A new value of `data`, 20 bytes.
     pub fn data(&mut self) -> String {
         format!("{:020x}", self.rng.draw())
     }
 
-    /// The next query over a table whose rows `low..high` are there.
+    /// The next query over a table in which the rows `low..high` exist.
     pub fn draw(&mut self, low: u64, high: u64) -> Query {
         if self.points {
             return Query::Points(std::array::from_fn(|_| self.id(low, high)));

@@ -1,4 +1,4 @@
-//! A run: opens the engine, runs the steps, writes what was asked for, cleans up.
+//! Executes a run: opens the engine, runs the steps, writes the requested files, cleans up.
 
 use crate::engine::Engine;
 use crate::error::BenchError;
@@ -67,8 +67,8 @@ pub fn main_with(options: &Options, open: &Opener) -> ExitCode {
     }
 }
 
-/// What is asked for can be written: told before hours of work, not after them. Leaves files as
-/// they are, and none behind that was not there.
+/// Checks that the requested files can be written, so that an error is reported before hours of
+/// work. Does not change existing files, and leaves no new ones.
 fn check_writable(options: &Options) -> Result<(), BenchError> {
     for path in options.json.iter().chain(&options.report) {
         let is_new = !path.exists();
@@ -92,7 +92,7 @@ fn write(options: &Options, result: &RunResult) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Runs the steps and returns their figures. Ends early, without error, once `interrupted`.
+/// Runs the steps and returns their figures. Ends early, without error, once `interrupted` is set.
 ///
 /// # Errors
 /// `Usage` if the directory does not fit the steps, else the first error of the engine.
@@ -114,7 +114,8 @@ pub fn run(
     result
 }
 
-/// An empty directory. Removes an earlier load from the default directory, nothing else.
+/// Prepares an empty directory. Removes an earlier load from the default directory, but nothing
+/// else.
 fn fresh(options: &Options) -> Result<State, BenchError> {
     let dir = &options.dir;
     let empty = !dir.exists() || fs::read_dir(dir).is_ok_and(|mut d| d.next().is_none());
@@ -142,7 +143,8 @@ fn steps(
     let begun = Instant::now();
     let engine = open(options)?;
     let open_ms = begun.elapsed().as_secs_f64() * 1e3;
-    // Not before: an engine may want an empty directory. It marks one that may be removed.
+    // Only now: an engine may require an empty directory. The file marks a directory that may be
+    // removed.
     state.write(&options.dir)?;
     let version = engine.version();
     let meter = Meter::new(engine.server(), &options.dir);

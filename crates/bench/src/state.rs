@@ -1,6 +1,6 @@
-//! What a kept directory remembers of its load, so that a later run can go on from it: a small JSON
-//! file beside the engine's files. Row numbers are reserved before a step writes them, so that a
-//! run that was killed never leads to a row number used twice.
+//! The state of a load in a kept directory, so that a later run can continue it: a small JSON file
+//! next to the engine's files. Row numbers are reserved before a step writes them, so that a row
+//! number is never used twice, even if a run was killed.
 
 use crate::error::BenchError;
 use crate::options::Options;
@@ -23,11 +23,11 @@ pub struct Loaded {
 /// The state of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// Engine that wrote it.
+    /// The engine that wrote it.
     pub engine: String,
     /// Insert patterns.
     pub patterns: String,
-    /// The secondary indexes are there.
+    /// Whether the secondary indexes exist.
     pub indexed: bool,
     /// The clients' tables.
     pub clients: Vec<Loaded>,
@@ -44,10 +44,10 @@ impl State {
         }
     }
 
-    /// Reads the state of a directory that a run goes on from.
+    /// Reads the state of a directory that a run continues.
     ///
     /// # Errors
-    /// `Usage` if there is none or the flags do not fit it.
+    /// `Usage` if there is no state or the flags do not fit it.
     pub fn read(options: &Options) -> Result<State, BenchError> {
         let path = path(&options.dir);
         let usage = |text: String| BenchError::Usage(format!("{}: {text}", options.dir.display()));
@@ -67,7 +67,7 @@ impl State {
         Ok(state)
     }
 
-    /// Writes it.
+    /// Writes the state.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -79,7 +79,7 @@ impl State {
         fs::rename(&new, &path).map_err(|e| BenchError::file(&path, e))
     }
 
-    /// The same with the row numbers of a step reserved.
+    /// The state with the row numbers of a step reserved.
     #[must_use]
     pub fn reserved(&self, rows: u64) -> State {
         let mut state = self.clone();
@@ -94,7 +94,7 @@ fn path(dir: &Path) -> PathBuf {
     dir.join(FILE_NAME)
 }
 
-/// True if a directory is missing, empty, or holds a load of ours.
+/// True if a directory is missing, empty, or holds a load of this benchmark.
 pub fn is_ours_or_empty(dir: &Path) -> bool {
     path(dir).exists() || fs::read_dir(dir).is_ok_and(|mut d| d.next().is_none()) || !dir.exists()
 }

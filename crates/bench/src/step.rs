@@ -16,26 +16,26 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// How far inserts may be ahead of the deletes that follow them, in batches.
+/// The number of batches by which inserts may be ahead of the deletes that follow them.
 const BATCHES_AHEAD: usize = 64;
-/// How long a Ctrl-C may go unnoticed.
+/// The longest time until a Ctrl-C is noticed.
 const TICK: Duration = Duration::from_millis(50);
-/// A rate is met at this share of it.
+/// The target rate counts as reached from this share on.
 const RATE_MET: f64 = 0.95;
 
-/// What a step runs on.
+/// The resources of a step.
 pub struct Stage<'a> {
     /// The store.
     pub engine: &'a dyn Engine,
-    /// Its use of the machine.
+    /// Measures its use of the machine.
     pub meter: &'a Meter,
-    /// The run.
+    /// The options of the run.
     pub options: &'a Options,
     /// Every client's table.
     pub clients: &'a [Progress],
     /// Set by Ctrl-C.
     pub interrupted: &'a AtomicBool,
-    /// Steps that follow, for the progress line.
+    /// Number of steps that follow, for the progress line.
     pub steps_after: usize,
 }
 
@@ -66,7 +66,7 @@ impl Stage<'_> {
                     meters.stop();
                 }
             }
-            // Whoever only waits, such as the holder of a snapshot, ends now.
+            // Threads that only wait, such as the holder of a snapshot, end now.
             meters.stop();
             join(workers)
         })?;
@@ -200,7 +200,7 @@ impl Stage<'_> {
     }
 }
 
-/// Response times of all threads: by kind, and of all operations.
+/// Response times of all threads: by kind, and of all operations together.
 fn responses(measured: &[Measured]) -> (Ops, Response) {
     let merged = |pick: &dyn Fn(&Measured) -> &Response| {
         let mut all = Response::default();
@@ -245,7 +245,7 @@ struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     fn new(stage: &'a Stage<'a>, step: &'a Step, meters: &'a Meters) -> Recorder<'a> {
         let first = stage.engine.counters();
-        // Those from before the step.
+        // Discards the decisions from before the step.
         drop(stage.engine.decisions());
         Recorder {
             stage,
@@ -264,7 +264,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Waits a little, and records a second if one is over.
+    /// Waits for a short time, and records a second if one has ended.
     fn tick(&mut self, live: &mut Live) {
         let second = self.meters.start + self.last_time + Duration::from_secs(1);
         let until = second.min(Instant::now() + TICK);
@@ -275,10 +275,10 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Records what is left after the last whole second.
+    /// Records the rest after the last whole second.
     fn last(&mut self, live: &mut Live) {
         self.gap_ms = self.meters.longest_gap_ms();
-        // A step shorter than a second is one point, so that it is seen at all.
+        // A step shorter than a second is recorded as one point, so that the report shows it.
         let only = self.seconds.is_empty();
         self.record(live, only);
         live.clear();

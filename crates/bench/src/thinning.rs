@@ -1,16 +1,17 @@
-//! Which decisions of a law a result keeps: all of a short run; of a long one every second, fourth
-//! and so on, so that each of its seconds is there and the file stays small.
+//! Selects the decisions of a law that a result keeps. A short run keeps all. A longer run keeps
+//! every second decision, then every fourth, and so on, so that each of its seconds has some and
+//! the file stays small.
 
 use crate::result::{Decisions, Made};
 use evenkeel::Law;
 
-/// Decisions of a law in the JSON of a step, at most: half an hour of ten each second. Hand-overs
-/// of generations come beside them.
+/// Limit of the decisions of a law in the JSON of a step: half an hour with ten per second.
+/// Hand-overs of generations are kept in addition.
 const DECISIONS_MAX: usize = 18_000;
-/// Of the law `handover`: a generation was handed over, for it was full or held the log.
+/// In the law `handover`: a generation was handed over because it was full or held back the log.
 const HANDED_OVER: [u64; 2] = [1, 4];
 
-/// The decisions of one law, as they are made.
+/// The decisions of one law in the order in which they are made.
 #[derive(Debug)]
 pub struct Thinning {
     law: Law,
@@ -19,17 +20,17 @@ pub struct Thinning {
 }
 
 impl Thinning {
-    /// None so far.
+    /// No decisions yet.
     pub fn new(law: Law) -> Thinning {
         Thinning { law, seen: 0, thinned: 0 }
     }
 
-    /// Seldom, and what the others are there for.
+    /// True for a decision that is always kept: it is rare, and the others only lead to it.
     fn is_kept(law: Law, (_, _, outputs): &Made) -> bool {
         law == Law::Handover && outputs.first().is_some_and(|what| HANDED_OVER.contains(what))
     }
 
-    /// Keeps a decision, or leaves it out.
+    /// Keeps a decision, or drops it.
     pub fn add(&mut self, of: &mut Decisions, made: Made) {
         of.one_in = of.one_in.max(1);
         if Thinning::is_kept(self.law, &made) {

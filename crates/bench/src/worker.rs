@@ -1,6 +1,6 @@
 //! The loops of a client's threads: writer, deleter, querier. They share `Meters`, which the thread
-//! that prints a line each second reads, and end by themselves at their rows or deadline, or when
-//! `Meters` is stopped.
+//! that prints a line per second reads. They end when they have done their rows or reached their
+//! deadline, or when `Meters` is stopped.
 
 use crate::engine::{Engine, Failure};
 use crate::error::BenchError;
@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 
 /// Rounds of deletes between two searches for the lowest primary key.
 const ROUNDS_PER_MIN: u64 = 1000;
-/// Of operations that the device made long those of this length and more are listed.
+/// Operations that the device delayed are listed from this length on.
 const SLOW_NS: u64 = 10_000_000;
 
-/// Kinds of operation, as indexes.
+/// Kinds of operations, as indexes.
 pub const INSERT: usize = 0;
 /// See `INSERT`.
 pub const DELETE: usize = 1;
 /// See `INSERT`.
 pub const QUERY: usize = 2;
 
-/// What all threads of a step count, and how they are stopped.
+/// The counts of all threads of a step, and the flag that stops them.
 pub struct Meters {
-    /// When the step began.
+    /// The start of the step.
     pub start: Instant,
     /// Rows inserted, rows deleted, queries.
     pub counts: [AtomicU64; 3],
-    /// Longest operation since it was last read, nanoseconds.
+    /// Longest operation since the last read, nanoseconds.
     pub max_ns: [AtomicU64; 3],
-    /// Transactions repeated.
+    /// Transactions retried.
     pub retries: [AtomicU64; 3],
     last_commit_ns: AtomicU64,
     gap_ns: AtomicU64,
@@ -44,7 +44,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Begins a step now.
+    /// Begins a step.
     pub fn new() -> Meters {
         Meters {
             start: Instant::now(),
@@ -59,7 +59,7 @@ impl Meters {
         }
     }
 
-    /// Tells every thread to end.
+    /// Stops every thread.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
         drop(self.stop_lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -71,7 +71,7 @@ impl Meters {
         self.stopped.load(Relaxed)
     }
 
-    /// Waits until `time` or the stop, and returns true if stopped.
+    /// Waits until `time` or the stop; returns true if stopped.
     pub fn wait_until(&self, time: Instant) -> bool {
         let mut guard = self.stop_lock.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.is_stopped() {
@@ -114,7 +114,7 @@ impl Default for Meters {
     }
 }
 
-/// How far a client's table is loaded; shared by its threads.
+/// The rows loaded into a client's table; shared by its threads.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// The number of the next row.
@@ -134,11 +134,11 @@ pub enum Pace {
     Random(f64),
 }
 
-/// What a thread of a step needs.
+/// The resources of a thread of a step.
 pub struct Context<'a> {
     /// The store.
     pub engine: &'a dyn Engine,
-    /// The run.
+    /// The options of the run.
     pub options: &'a Options,
     /// The step.
     pub step: &'a Step,
@@ -150,23 +150,23 @@ pub struct Context<'a> {
     pub clients: &'a [Progress],
 }
 
-/// What a thread measured.
+/// The measurements of a thread.
 #[derive(Default)]
 pub struct Measured {
     /// Response times of inserts, deletes, queries.
     pub response: [Response; 3],
-    /// Of inserts, from their intended start.
+    /// Response times of inserts, measured from their intended start.
     pub intended: Response,
     /// The longest operation of which no single write or sync of the device took more than half.
     pub own_max_ns: u64,
-    /// Long ones of which one did.
+    /// Long operations of which one write or sync took more than half.
     pub device_slow: Vec<DeviceSlow>,
-    /// When the thread ended, after the start of the step.
+    /// The end of the thread, after the start of the step.
     pub ended: Duration,
 }
 
 impl Measured {
-    /// An operation that has ended just now, so long after the start of the step.
+    /// Records an operation that has just ended, at this time after the start of the step.
     fn record(&mut self, kind: usize, ns: u64, at: Duration) {
         self.response[kind].record(ns);
         let device_ns = device_wait::take_longest_ns();
@@ -188,13 +188,13 @@ impl Context<'_> {
         self.meters.is_stopped() || self.deadline().is_some_and(|d| Instant::now() >= d)
     }
 
-    /// Runs one operation until it is not told to repeat; none if stopped meanwhile.
+    /// Repeats one operation while it fails with `Retry`; `None` if the step was stopped meanwhile.
     fn repeat<T>(
         &self,
         kind: usize,
         mut operation: impl FnMut() -> Result<T, Failure>,
     ) -> Result<Option<T>, BenchError> {
-        // What the thread has waited for before is not this operation's.
+        // Waits of the thread before this operation are not counted.
         device_wait::take_longest_ns();
         loop {
             match operation() {
@@ -215,10 +215,11 @@ impl Context<'_> {
         measured
     }
 
-    /// Inserts until the rows or the time of the step are over. Tells `inserted` after each commit.
+    /// Inserts until the rows or the time of the step are used up. Notifies `inserted` after each
+    /// commit.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Those of the engine.
     pub fn writer(
         &self,
         client: usize,
@@ -260,10 +261,10 @@ impl Context<'_> {
         Ok(self.finish(measured))
     }
 
-    /// Deletes one batch from the low end for each that was inserted.
+    /// Deletes one batch from the low end for each inserted batch.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Those of the engine.
     pub fn deleter(&self, client: usize, inserted: &Receiver<()>) -> Result<Measured, BenchError> {
         let mut session = self.engine.session(client)?;
         let progress = &self.clients[client];
@@ -287,18 +288,18 @@ impl Context<'_> {
     }
 
     fn queries(&self, client: usize) -> QueryMaker {
-        // Each step draws other queries.
+        // Each step draws different queries.
         let step = self.step.name.bytes().fold(0u64, |n, b| n.wrapping_mul(31) + u64::from(b));
         let options = self.options;
         let seed = options.seed ^ (step << 20);
         QueryMaker::new(seed, client, &options.patterns, options.point_queries)
     }
 
-    /// Updates random rows until the rows or the time of the step are over. A row that is updated
-    /// counts as one inserted.
+    /// Updates random rows until the rows or the time of the step are used up. An updated row
+    /// counts as an inserted one.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Those of the engine.
     pub fn updater(&self, client: usize) -> Result<Measured, BenchError> {
         let mut session = self.engine.session(client)?;
         let (mut random, mut measured) = (RandomRows::new(self, client), Measured::default());
@@ -318,11 +319,11 @@ impl Context<'_> {
         Ok(self.finish(measured))
     }
 
-    /// Reads random rows until the time of the step is over. A row read counts as a query; a
+    /// Reads random rows until the time of the step is used up. A row read counts as a query; a
     /// response time is that of a transaction.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Those of the engine.
     pub fn reader(&self, client: usize) -> Result<Measured, BenchError> {
         let mut session = self.engine.session(client)?;
         let (mut random, mut measured) = (RandomRows::new(self, client), Measured::default());
@@ -336,10 +337,10 @@ impl Context<'_> {
         Ok(self.finish(measured))
     }
 
-    /// Queries until the time of the step is over.
+    /// Queries until the time of the step is used up.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Those of the engine.
     pub fn querier(&self, client: usize) -> Result<Measured, BenchError> {
         let mut session = self.engine.session(client)?;
         let progress = &self.clients[client];
@@ -359,7 +360,7 @@ impl Context<'_> {
     }
 }
 
-/// Draws rows that are there when a step begins.
+/// Draws rows that exist when a step begins.
 struct RandomRows {
     draw: QueryMaker,
     low: u64,
@@ -390,7 +391,7 @@ struct Schedule {
 
 impl Schedule {
     fn new(context: &Context<'_>, client: usize) -> Schedule {
-        // Steady writers of several clients are spread over the interval.
+        // The starts of several clients' steady writers are spread over the interval.
         let share = client as f64 / context.options.clients as f64;
         let shift = match context.pace {
             Pace::Steady(rate) => share * context.step.batch as f64 / rate,
@@ -402,7 +403,7 @@ impl Schedule {
         }
     }
 
-    /// Waits for the next intended start and returns it; none if the step ends before.
+    /// Waits for the next intended start and returns it; `None` if the step ends before.
     fn wait(&mut self, context: &Context<'_>, rows: usize) -> Option<Instant> {
         let interval = match context.pace {
             Pace::Free => return Some(Instant::now()),
@@ -434,7 +435,7 @@ mod tests {
         operation(9, 8);
         operation(4, 0);
         assert_eq!(measured.own_max_ns, 20 * ms);
-        // What is short is not listed.
+        // Short operations are not listed.
         assert_eq!(measured.device_slow, [(60.0, 60.0, 31.0)]);
         assert_eq!(measured.response[INSERT].count(), 4);
     }

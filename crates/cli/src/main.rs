@@ -1,6 +1,6 @@
-//! The `evenkeel` command: argument parsing only. `bench` runs the insert benchmark, `bench diff`
-//! compares two of its results, `lab` reproduces reported failures, `check` and `stat` look at a
-//! database that no process has open.
+//! The `evenkeel` command; this file only parses arguments. `bench` runs the insert benchmark,
+//! `bench diff` compares two of its results, `lab` reproduces reported failures, `check` and `stat`
+//! examine a database that no process has open.
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 something missing, 130 Ctrl-C.
 
 use clap::{Args, Parser, Subcommand};
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two runs as a page if one is asked for, else as a table.
+/// Compares two runs: writes a page if one is requested, else prints a table.
 fn compare(a: &Path, b: &Path, html: Option<&Path>) -> Result<(), BenchError> {
     let runs = (diff::read(a)?, diff::read(b)?);
     match html {

@@ -148,8 +148,8 @@ fn an_open_after_a_clean_close_writes_no_page() {
     verify(&db, 20_000, true);
 }
 
-/// An open that only reads has nobody who compactions, flushes or takes checkpoints; and who holds
-/// a transaction while another clone closes the database is told.
+/// A read-only open starts no thread that compacts, flushes or takes checkpoints; and a transaction
+/// gets an error if another clone closes the database.
 #[test]
 fn who_only_reads_does_no_work_of_writers() {
     let env: Arc<dyn Env> = Arc::new(evenkeel_io::MemEnv::new());

@@ -184,8 +184,8 @@ fn a_full_disk_is_named() {
     assert!(error.to_string().contains("/dev/full"), "{error}");
 }
 
-/// What a sync has done cannot be seen without a crash: that the system was asked is, where it
-/// refuses. A device of characters has nothing to sync, nor has a directory of `/proc`.
+/// The effect of a sync is visible only after a crash. A refused sync shows that the system was
+/// called. A character device has nothing to sync, nor has a directory of `/proc`.
 #[test]
 fn a_sync_asks_the_system() {
     let mode = OpenMode { create: false, ..OpenMode::READ_WRITE };

@@ -1,5 +1,6 @@
 //! `lab dirty-count` (P5): before an index of a table is rebuilt, the dirty pages of the table are
-//! counted, for a progress estimate. By visiting every dirty page, or from a counter that is kept.
+//! counted for a progress estimate. They are counted by visiting every dirty page, or a counter is
+//! maintained.
 
 use crate::outcome::{self, Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
 use evenkeel_base::{Lsn, TreeId};
@@ -9,13 +10,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const SECOND: f64 = 1e9;
-/// Log written between two pages that become dirty.
+/// Bytes of log between two pages that become dirty.
 const LOG_BYTES: u64 = 2_000;
 
 /// Sizes, times and rates.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Tables.
     pub tables: u64,
@@ -25,9 +26,9 @@ pub struct Setup {
     pub instances: u64,
     /// Statements that rebuild an index of a table.
     pub statements: u64,
-    /// Queries per second, each of which needs the mutex of one instance.
+    /// Queries per second; each needs the mutex of one instance.
     pub queries_per_sec: u64,
-    /// One page or counter is looked at, nanoseconds.
+    /// Nanoseconds to visit one page or counter.
     pub step_ns: u64,
 }
 
@@ -94,7 +95,7 @@ impl Lists {
         lists
     }
 
-    /// Visits every page: how many are of this table, and how many of each list were looked at.
+    /// Visits every page; returns the pages of this table, and the number visited in each list.
     fn count(&self, table: TreeId) -> (u64, Vec<u64>) {
         let (mut found, mut steps) = (0, Vec::new());
         for tail in &self.tails {
@@ -111,21 +112,21 @@ impl Lists {
     }
 }
 
-/// What the counting of all statements cost.
+/// The cost of the counts for all statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cost {
-    /// Entries looked at.
+    /// Entries visited.
     steps: u64,
-    /// Pages found, of each statement.
+    /// Pages found, by statement.
     found: Vec<u64>,
-    /// The most entries looked at with a mutex held.
+    /// The most entries visited while a mutex was held.
     most: u64,
     /// Queries that had to wait.
     waited: u64,
 }
 
-/// Counts for each statement. A statement costs the same each time, so that of many only those that
-/// matter are walked: `walks` of them.
+/// Counts the pages for each statement. Every statement costs the same, so only `walks` statements
+/// visit the pages.
 fn by_scan(setup: &Setup, walks: usize) -> Cost {
     let lists = Lists::new(setup);
     let mut cost = Cost::default();
@@ -148,14 +149,14 @@ fn by_scan(setup: &Setup, walks: usize) -> Cost {
 }
 
 impl Lists {
-    /// Pages of each list, which is what a scan looks at.
+    /// Pages of each list, all of which a scan visits.
     fn count_of_lists(&self, setup: &Setup) -> Vec<u64> {
         let part = |i: u64| (self.pages.len() as u64 + setup.instances - 1 - i) / setup.instances;
         (0..setup.instances).map(part).collect()
     }
 }
 
-/// Queries that come to this instance while its mutex is held for so many steps.
+/// Number of queries that arrive at this instance while its mutex is held for this many steps.
 fn waiting(setup: &Setup, looked: u64, rng: &mut Rng) -> u64 {
     let expected = (looked * setup.step_ns) as f64 / SECOND * setup.queries_per_sec as f64
         / setup.instances as f64;
@@ -193,7 +194,7 @@ const COLUMNS: [Column; 5] = [
     Column { name: "time to count, all tables rebuilt", unit: Unit::Seconds },
 ];
 
-/// Statements whose walk over millions of pages is made; the others cost the same.
+/// Number of statements whose walk over millions of pages is carried out; the others cost the same.
 const WALKS: usize = 3;
 
 fn row(setup: &Setup, cost: &Cost) -> Vec<Option<f64>> {

@@ -1,6 +1,6 @@
-//! `lab fan-out` (P7): a table is divided into chunks by time, each with indexes of its own, and a
-//! query does not name the time. It must search every chunk, unless a chunk says beforehand that it
-//! has nothing to offer.
+//! `lab fan-out` (P7): a table is divided into chunks by time, each with its own indexes, and a
+//! query does not name the time. The query must search every chunk, unless a summary of the chunk
+//! shows that it has no matching row.
 
 use crate::outcome::{self, Axis, Chart, Column, FORMAT, Line, Outcome, Policy, Unit};
 use evenkeel_base::Result;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Sizes.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Rows of the table.
     pub rows: u64,
@@ -20,9 +20,9 @@ pub struct Setup {
     pub chunks: u64,
     /// Devices; each sends rows for one part of the time only.
     pub devices: u64,
-    /// One part in so many.
+    /// Each device is active in one part in this many.
     pub device_life: u64,
-    /// An order number may be so many rows late.
+    /// An order number may be this many rows late.
     pub late_rows: u64,
     /// Queries of each kind.
     pub queries: u64,
@@ -64,23 +64,24 @@ impl Setup {
         let alive = (self.devices / self.device_life).max(1);
         let row = |at: u64| {
             let device = (at * self.devices / self.rows + rng.below(alive)) % self.devices;
-            // Numbers of devices say nothing about when they were bought.
+            // The number of a device does not depend on its time.
             (at + rng.below(self.late_rows), evenkeel_io::rng::mix(device))
         };
         (0..self.rows).map(row).collect()
     }
 }
 
-/// What a query asks for.
+/// The key of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// An order number: numbers grow with time, nearly.
+    /// An order number: numbers increase with time, with few exceptions.
     Order,
-    /// A device: its rows are close to each other in time, its number says nothing about it.
+    /// A device: its rows are close to each other in time, but its number does not depend on the
+    /// time.
     Device,
 }
 
-/// What is known of a chunk before it is opened.
+/// What a query knows of a chunk before it opens the chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -100,7 +101,7 @@ struct Part {
     summary: Option<Summary>,
 }
 
-/// What queries cost, on average.
+/// The average cost of queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Cost {
     chunks: f64,
@@ -124,7 +125,7 @@ impl Part {
         self.summary.as_ref().is_none_or(|summary| summary.may_hold(asked))
     }
 
-    /// Rows with this key, and pages of the index that were read to find them.
+    /// The number of rows with this key, and the number of index pages read to find them.
     fn search(&self, key: u64, page_entries: u64) -> (u64, u64) {
         let first = self.keys.partition_point(|k| *k < key);
         let rows = self.keys[first..].iter().take_while(|k| **k == key).count() as u64;
@@ -133,13 +134,13 @@ impl Part {
             pages = pages.div_ceil(page_entries);
             height += 1;
         }
-        // And the leaves behind that of the first row, up to that of the last.
+        // The further leaves up to that of the last row.
         let (leaf, first) = (|at: u64| at / page_entries, first as u64);
         (rows, height + leaf(first + rows.max(1) - 1) - leaf(first))
     }
 }
 
-/// The table in so many chunks, with one index on the column asked for.
+/// The table in this many chunks, with one index on the column of this kind.
 fn divide(table: &[(u64, u64)], kind: Kind, chunks: u64, known: Known) -> Result<Vec<Part>> {
     let rows = (table.len() as u64).div_ceil(chunks).max(1) as usize;
     let key = |row: &(u64, u64)| if kind == Kind::Order { row.0 } else { row.1 };
@@ -178,7 +179,7 @@ const COLUMNS: [Column; 7] = [
     Column { name: "memory of the summaries", unit: Unit::Bytes },
 ];
 
-/// 1, 10, 100, ... up to the number given.
+/// 1, 10, 100, ... up to `most`.
 fn divisions(most: u64) -> Vec<u64> {
     let mut all: Vec<u64> =
         std::iter::successors(Some(1), |n| Some(n * 10)).take_while(|n| *n < most).collect();
@@ -189,7 +190,7 @@ fn divisions(most: u64) -> Vec<u64> {
 /// The experiment.
 ///
 /// # Errors
-/// None but `Internal`.
+/// Only `Internal`.
 pub fn run(setup: &Setup) -> Result<Outcome> {
     let table = setup.table();
     let (mut policies, mut charts) = (Vec::new(), Vec::new());
@@ -306,7 +307,7 @@ mod tests {
                             let opens = match known {
                                 Known::Nothing => true,
                                 Known::Range => within,
-                                // What a filter lets through in vain is counted, and bounded below.
+                                // False positives of the filter are counted, and limited below.
                                 Known::RangeAndFilter => {
                                     let may = part.may_hold(&Asked::key(&asked.to_be_bytes()));
                                     assert!(within || !may, "seed {seed} {name} {asked}");
@@ -347,7 +348,7 @@ mod tests {
         }
         // An order number is in one chunk, or in its neighbour if it was late.
         assert!(opened(Kind::Order, Known::Range, two) < 2.5);
-        // The numbers of devices lie all over each chunk, so only a filter helps.
+        // The numbers of devices are spread over each chunk, so only a filter helps.
         assert!(opened(Kind::Device, Known::Range, two) > 0.9 * two as f64);
         assert!(opened(Kind::Device, Known::RangeAndFilter, two) < 0.1 * two as f64);
     }

@@ -1,4 +1,4 @@
-//! The command line of `evenkeel lab`: text and defaults, and what becomes of them.
+//! The command line of `evenkeel lab`: texts and defaults, and their conversion to setups.
 
 use crate::{Outcome, dirty_count, fan_out, flush_scan, free_pages, report, restart_flush, scale};
 use clap::{Args, Subcommand};
@@ -227,7 +227,7 @@ impl Experiment {
         }
     }
 
-    /// Runs it and writes what was asked for; the table as text.
+    /// Runs the experiment and writes the requested files; returns the table as text.
     ///
     /// # Errors
     /// If the engine fails or a file cannot be written.

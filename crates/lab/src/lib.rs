@@ -1,11 +1,11 @@
-//! The reported failures of page flushing, each reproduced at the size at which it was reported,
-//! beside what replaces it. `docs/lab.md` explains them.
+//! The reported failures of page flushing, each reproduced at its reported size, next to the
+//! engine's solution. `docs/lab.md` explains them.
 //!
 //! An experiment (`flush_scan`, `restart_flush`, `free_pages`, `dirty_count`, `fan_out`,
-//! `scale::experiment`) runs policies, or sizes, side by side in virtual time: everything follows
-//! from its setup, which holds the seed. It yields an [`Outcome`]: JSON as it is, a page by
-//! [`report`], pictures for the documents by [`report::svg`]. Where a policy is ours, the engine's
-//! own code runs: its dirty buckets, its pacing law, its index build, its choice of compactions,
+//! `scale::experiment`) compares policies, or sizes, in virtual time; its setup, which holds the
+//! seed, determines everything. Its result is an [`Outcome`]: written as JSON, as a page by
+//! [`report`], as pictures for the documents by [`report::svg`]. The engine's policies run the
+//! engine's own code: its dirty buckets, its pacing law, its index build, its compaction picker,
 //! credit and governor.
 
 pub mod dirty_count;

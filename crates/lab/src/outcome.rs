@@ -1,18 +1,18 @@
-//! What an experiment yields: settings, a table of policies and charts. JSON, report and the
-//! figures on `docs/lab.md` are all made from it.
+//! The result of an experiment: settings, a table of policies, and charts. JSON, the report and the
+//! figures of `docs/lab.md` are all derived from it.
 
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What a number counts, which says how it is shown.
+/// The unit of a number, which determines how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Things.
+    /// A count.
     Count,
-    /// Things per second.
+    /// A count per second.
     PerSecond,
     /// Seconds.
     Seconds,
@@ -76,7 +76,7 @@ fn digits(n: f64) -> String {
     }
 }
 
-/// A figure that every policy has.
+/// A figure of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Column {
     /// Its name.
@@ -90,18 +90,18 @@ pub struct Column {
 pub struct Policy {
     /// Its name.
     pub name: String,
-    /// One value per column; none where the figure has no meaning, or was not reached.
+    /// One value per column; `None`: the figure has no meaning for the policy, or was not reached.
     pub values: Vec<Option<f64>>,
 }
 
-/// One side of a chart.
+/// One axis of a chart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Axis {
-    /// What it shows.
+    /// The quantity on it.
     pub name: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// In proportion to the logarithm.
+    /// Whether the scale is logarithmic.
     pub log: bool,
 }
 
@@ -117,7 +117,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Values that are `step` apart in x, from 0 on.
+    /// A line with values at distances of `step` in x, from 0 on.
     pub fn each(name: &str, colour: usize, step: f64, values: impl Iterator<Item = f64>) -> Line {
         let points = (0u32..).zip(values).map(|(at, v)| (f64::from(at) * step, v));
         Line { name: name.into(), colour, points: points.collect() }
@@ -127,32 +127,32 @@ impl Line {
 /// A chart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
-    /// Its name in file names and tests.
+    /// Its name in file names and in tests.
     pub id: &'static str,
-    /// What it shows.
+    /// The title of the chart.
     pub title: String,
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// The policies.
+    /// The lines of the policies.
     pub lines: Vec<Line>,
 }
 
-/// All of it.
+/// The result of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Version of this structure; fields may be added, never renamed.
     pub format: u32,
     /// Its name on the command line.
     pub experiment: &'static str,
-    /// What it is about.
+    /// Its title.
     pub title: &'static str,
-    /// What is compared, in a sentence or two.
+    /// The comparison in a sentence or two.
     pub question: &'static str,
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Every number that was put in.
+    /// Every parameter.
     pub settings: BTreeMap<String, Value>,
     /// The figures.
     pub columns: Vec<Column>,
@@ -177,7 +177,7 @@ impl Outcome {
         self.policies.iter().find(|p| p.name == policy)?.values[at]
     }
 
-    /// The figures as rows of cells: the head first, then one row per figure.
+    /// The figures as rows of cells: the header first, then a row per figure.
     pub fn cells(&self) -> Vec<Vec<String>> {
         let mut rows = vec![vec![String::new()]];
         rows[0].extend(self.policies.iter().map(|p| p.name.clone()));
@@ -190,7 +190,7 @@ impl Outcome {
         rows
     }
 
-    /// The table as text, with the seed that gives it.
+    /// The table as text, with the seed that reproduces it.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}\nseed {}\n", self.title, self.question, self.seed);
         for (name, value) in &self.settings {

@@ -1,27 +1,27 @@
-//! The model of `docs/scale.md`: what a row costs, how many runs an index has, a restart takes.
-//! Formulas over sizes; tests compare them with the engine at small ones.
+//! The model of `docs/scale.md`: the cost of a row, the number of runs of an index, the time of a
+//! restart. Formulas over sizes; tests compare them with the engine at small sizes.
 
 pub mod experiment;
 pub mod paper;
 mod sim;
 
-/// What a row weighs.
+/// Bytes of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowBytes {
-    /// Its cell in a leaf.
+    /// Bytes of its cell in a leaf.
     pub row: f64,
-    /// Its record in the log.
+    /// Bytes of its record in the log.
     pub log: f64,
-    /// An index entry in the memtable.
+    /// Bytes of an index entry in the memtable.
     pub entry_memory: f64,
-    /// An index entry in a run.
+    /// Bytes of an index entry in a run.
     pub entry_disk: f64,
-    /// Indexes.
+    /// Number of indexes.
     pub indexes: f64,
 }
 
 impl RowBytes {
-    /// Rows of about 100 bytes with three indexes of a number each, as a test measures them.
+    /// Rows of about 100 bytes with three indexes of a number each, as measured by a test.
     pub const TYPICAL: RowBytes =
         RowBytes { row: 100.0, log: 168.0, entry_memory: 79.0, entry_disk: 13.5, indexes: 3.0 };
 
@@ -36,21 +36,24 @@ impl RowBytes {
     }
 }
 
-/// How often a byte of an index is written by flushes and compactions while `ratio` = index / run
-/// of a generation: by the flush, by tiers, and with its part of the bottom. From about 70 on the
-/// limit of six tiers makes compactions smaller than fan-in 4: four times the size cost 2.3 passes,
-/// not 0.7. The numbers are fitted to what the policy does with compactions that take no time.
+/// How often flushes and compactions write a byte of an index, where `ratio` = index / run of a
+/// generation: by the flush, by the tiers, and by the share of the bottom run. From a ratio of
+/// about 70 on, the limit of six tiers makes compactions smaller than fan-in 4: four times the size
+/// cost 2.3 passes, not 0.7. The numbers are fitted to the results of the picker with compactions
+/// that take no time.
 pub fn passes(ratio: f64) -> f64 {
     1.0 + evenkeel_runs::passes(ratio)
 }
 
-/// Tiers above the bottom run: each holds runs four times the size of those of the one before.
+/// Tiers above the bottom run: each tier holds runs four times the size of those of the tier
+/// before.
 pub fn tiers(ratio: f64) -> f64 {
     (ratio / 2.0).max(1.0).ln() / 4f64.ln()
 }
 
-/// Runs that an index has at most while compactions keep up: three of each tier, one being made,
-/// the bottom; never more than 9. (Credit holds the limit of 12 where they do not.)
+/// The greatest number of runs of an index while compactions keep up: three of each tier, one being
+/// written, and the bottom run; never more than 9. (If they do not keep up, credit enforces the
+/// limit of 12.)
 pub fn runs(ratio: f64) -> f64 {
     (3.0 * tiers(ratio) + 2.0).min(9.0)
 }
@@ -60,32 +63,32 @@ pub fn written_per_row(row: &RowBytes, ratio: f64) -> f64 {
     row.log + row.row + row.indexes * row.entry_disk * passes(ratio)
 }
 
-/// Bytes read for it, by compactions alone.
+/// Bytes that compactions read for such a row.
 pub fn read_per_row(row: &RowBytes, ratio: f64) -> f64 {
     row.indexes * row.entry_disk * (passes(ratio) - 1.0)
 }
 
-/// Rows per second that a disk of so many bytes per second takes for ever.
+/// Rows per second that a disk of this many bytes per second sustains.
 pub fn rows_per_sec(row: &RowBytes, ratio: f64, bytes_per_sec: f64) -> f64 {
     bytes_per_sec / (written_per_row(row, ratio) + read_per_row(row, ratio))
 }
 
-/// Bytes that compactions begun have left to read and write at most: one into the bottom of each
-/// index takes nearly all of it.
+/// The greatest number of bytes that running compactions still have to read and write: one
+/// compaction into the bottom run of each index has nearly all of it.
 pub fn debt(index_bytes: f64) -> f64 {
     2.0 * index_bytes
 }
 
-/// Bytes of memory that hold all of what is wanted of a database.
+/// Bytes of memory that hold everything needed of a database.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Memory {
-    /// Fences: where the blocks of runs begin.
+    /// Fences: the first keys of the blocks of runs.
     pub fences: f64,
     /// The filter of a unique index.
     pub filter: f64,
-    /// Where the pages of the pool are: what is there for pages that are not in it.
+    /// The positions of pages in the pool, also of pages that are not in it.
     pub translation: f64,
-    /// What indexes take that nobody uses.
+    /// The memory of unused indexes.
     pub catalog: f64,
 }
 
@@ -94,44 +97,44 @@ pub const FENCE_BYTES: f64 = 0.07;
 /// See above.
 pub const FILTER_BYTES: f64 = 1.25;
 
-/// What `rows` want of memory; their tables have so many indexes that nobody uses.
+/// The memory for `rows`; their tables have this many unused indexes.
 pub fn memory(row: &RowBytes, rows: f64, unused_indexes: f64) -> Memory {
     Memory {
         fences: rows * row.indexes * FENCE_BYTES,
         filter: rows * FILTER_BYTES,
-        // A number of four bytes for 64 pages of 4 KiB.
+        // Four bytes for each 64 pages of 4 KiB.
         translation: rows * row.row / 4096.0 / 64.0 * 4.0,
         catalog: unused_indexes * 64.0,
     }
 }
 
-/// What a restart has to do, and with what.
+/// The work of a restart, and the speed of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Restart {
     /// Bytes of log from the checkpoint on.
     pub log: f64,
-    /// Bytes of its segments behind its end: all are looked at beside the second pass, for a hole
-    /// in the log that is taken for its end would lose what follows.
+    /// Bytes of log segments behind the end of the log. All of them are read during the second
+    /// pass: a hole in the log that is taken for its end would lose the records behind it.
     pub behind: f64,
-    /// Pages that it changes. More than the pool holds are not in the formula: of those some are
-    /// written, and read again.
+    /// Pages that the log changes. The formula assumes that they fit into the pool: otherwise some
+    /// are written and read again.
     pub pages: f64,
-    /// Bytes of log that processors replay in a second.
+    /// Bytes of log that the processors replay in a second.
     pub replayed_per_sec: f64,
     /// Bytes that the disk reads in a second.
     pub disk_bytes_per_sec: f64,
-    /// And single pages, at random.
+    /// Single pages that the disk reads in a second, at random.
     pub disk_ios_per_sec: f64,
 }
 
-/// The file of copies, which is read before.
+/// Size of the doublewrite file, which is read first.
 const DOUBLEWRITE: f64 = (3u64 << 20) as f64;
-/// What the first pass has read ahead when it finds the end.
+/// Bytes that the first pass has read ahead when it finds the end.
 const READ_AHEAD: f64 = (2u64 << 20) as f64;
 
-/// Seconds to open after a crash, at most: neighbouring pages are read together, and while pages
-/// are read the log is. The first pass waits for the disk, the second for it or for processors.
-/// Neither the size of the database nor that of a transaction is in it.
+/// The longest time to open after a crash, in seconds. Adjacent pages are read together, and the
+/// log is read while pages are. The first pass waits for the disk, the second for the disk or the
+/// processors. Neither the size of the database nor that of a transaction matters.
 pub fn restart_sec(of: &Restart) -> f64 {
     let first = (of.log + READ_AHEAD + DOUBLEWRITE) / of.disk_bytes_per_sec;
     let second = ((of.log + of.behind) / of.disk_bytes_per_sec).max(of.log / of.replayed_per_sec);

@@ -1,4 +1,5 @@
-//! The formulas against the engine at small sizes, and against its merge policy at large ones.
+//! Compares the formulas with the engine at small sizes, and with its compaction picker at large
+//! ones.
 
 use crate::scale::{
     FENCE_BYTES, FILTER_BYTES, Restart, RowBytes, debt, memory, passes, restart_sec, runs,
@@ -12,9 +13,9 @@ use evenkeel_io::sim::SimOptions;
 use evenkeel_io::{OpenMode, Rng, SimDisk, SimEnv};
 use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_compaction};
 
-/// Flushes of one unit each into an index, compactions done at once: how often each byte was
-/// written while the index grew from `from` to `to` units, the most runs, and the largest merge as
-/// a part of the index then.
+/// Flushes of one unit each into an index, with compactions done at once. Returns how often each
+/// byte was written while the index grew from `from` to `to` units, the most runs, and the largest
+/// compaction as a share of the index at that time.
 fn policy(from: u64, to: u64) -> (f64, usize, f64) {
     let (mut sizes, mut written, mut most) = (vec![from * 1000], 0u64, 0);
     let mut largest = 0f64;
@@ -94,7 +95,8 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
         (memory / typical.entry_memory - 1.0).abs() < 0.3,
         "an entry in memory: {memory} bytes"
     );
-    // Compactions go on in the background: at most what the formula says for the size reached.
+    // Compactions run in the background: the bytes are at most those of the formula for the size
+    // reached.
     let merged = per_row(Metric::CompactionWriteBytes) / typical.indexes / entry;
     assert!(merged + 1.0 <= passes(flushes) * 1.15, "{merged} passes of {}", passes(flushes));
     let stats = db.table_stats().expect("stats");
@@ -103,7 +105,7 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
     }
 }
 
-/// Fences and filters as the engine holds them, of an index of numbers and of a unique one.
+/// Bytes of fences and filters in the engine's memory, for an index of numbers and a unique one.
 #[test]
 fn memory_is_what_the_engine_holds() {
     const ROWS: i64 = 400_000;
@@ -117,7 +119,7 @@ fn memory_is_what_the_engine_holds() {
         .expect("loads");
     let unique = IndexSpec::new("b", &["b"]).unique();
     db.add_indexes("t", &[IndexSpec::new("a", &["a"]), unique]).expect("builds");
-    // All of both is asked for: each entry, and keys that must not be there twice.
+    // The test needs all of both: each entry is looked up, and keys that must not exist twice.
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in ROWS..ROWS + 400 {
         let between = (id - ROWS) * ROWS / 200 + 1;
@@ -157,12 +159,12 @@ fn the_sum_of_the_parts() {
         disk_bytes_per_sec: 1e9,
         disk_ios_per_sec: 1e4,
     };
-    // Processors are what the second pass waits for, and then a disk that is slower.
+    // The second pass waits for processors, then with a slower disk for the disk.
     assert!((restart_sec(&of) - 8.5).abs() < 0.01);
     assert!((restart_sec(&Restart { disk_bytes_per_sec: 1e8, ..of }) - 30.05).abs() < 0.01);
 }
 
-/// A database of 4 MiB of rows that was killed with so many random updates in its log.
+/// A database of 4 MiB of rows that was killed with this many random updates in its log.
 fn killed(updates: i64) -> SimEnv {
     const ROWS: i64 = 20_000;
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
@@ -186,13 +188,13 @@ fn killed(updates: i64) -> SimEnv {
         txn.commit().expect("commits");
     }
     std::mem::forget(db);
-    // The lock of a process ends with it.
+    // The lock file of the killed process is removed.
     sim.env().remove("evenkeel.lock").expect("unlocks");
     sim
 }
 
-/// In virtual time processors cost nothing, and the device has no limit of I/Os: pages are read at
-/// its speed.
+/// In virtual time computation takes no time, and the device has no limit of I/Os: pages are read
+/// at its bandwidth.
 #[test]
 fn a_restart_takes_no_longer_than_the_formula_says() {
     for (updates, bytes_per_sec) in

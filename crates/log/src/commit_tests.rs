@@ -10,9 +10,9 @@ use std::time::Duration;
 /// When the sync of the modes that do not wait for one is due.
 const DUE: Duration = Duration::from_millis(1_100);
 
-/// What is written while a sync runs may not be durable at its end, and is not called so: a crash
-/// that loses all that was not synced shows it. The beat's sync, for a leader's keeps others from
-/// writing.
+/// Writes during a sync may not be durable at its end, and are not reported as durable: a crash
+/// that loses everything unsynced shows it. The beat's sync is used, because a leader's sync blocks
+/// other writers.
 #[test]
 fn a_sync_acknowledges_what_was_written_before_it() {
     let mut amid = 0;

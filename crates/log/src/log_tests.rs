@@ -107,7 +107,7 @@ fn records_come_back_in_order() -> Result<()> {
     Ok(())
 }
 
-/// What a test knows from outside the simulated machine.
+/// The state that a test keeps outside of the simulated machine.
 #[derive(Default, Clone)]
 pub(crate) struct Outside {
     pub(crate) appended: Records,
@@ -195,7 +195,7 @@ fn lives(seed: u64, call: u64, policy: CrashPolicy, epochs: &mut u32, segments: 
         *segments = numbers.max().unwrap_or(0).max(*segments);
         if !killed {
             sim.disk().crash_now();
-            // What a killed process has not synced the machine loses, if it crashes later.
+            // A later crash of the machine loses the writes that a killed process has not synced.
             let last = life % 2 == 1 && policy == CrashPolicy::Killed;
             let of = if last { CrashPolicy::ALL[rng.below(9) as usize] } else { policy };
             disk = sim.disk().crash(of, rng.below(1 << 40));
@@ -472,7 +472,7 @@ fn a_log_found_longer_than_its_size_lets_the_checkpoint_move() -> Result<()> {
     log.set_checkpoint(redo)?;
     let limits = Limits::of_log(tiny(2).log_bytes);
     assert!(log.age() > 2 * limits.checkpoint, "{} bytes", log.age());
-    // Nobody who could help is there yet.
+    // No thread that could help exists yet.
     let mut loser = log.reserve(1000, Share::System)?;
     log.append(&mut loser, RecordKind::Row, &[&[3; 1000]]);
     let mut manifest = log.reserve(20_000, Share::Checkpoint)?;
@@ -607,7 +607,7 @@ fn lazy_commits_are_synced_within_a_second() -> Result<()> {
     Ok(())
 }
 
-/// No bytes in a segment make a scan panic, or give records that nobody appended.
+/// No bytes in a segment make a scan panic, or return records that were never appended.
 #[test]
 fn mutated_segments_are_refused_or_cut() -> Result<()> {
     let sim = quiet(SimDisk::new(6), 6);
@@ -769,8 +769,8 @@ fn a_buffered_log_is_not_zero_written() -> Result<()> {
     Ok(())
 }
 
-/// Records of checkpoints wait for a segment that somebody else prepares; the log is full only when
-/// it is.
+/// Records of checkpoints wait for a segment that another thread prepares. The log is full only if
+/// there is no such segment.
 #[test]
 fn a_checkpoint_waits_for_a_segment_that_another_prepares() {
     for seed in 0..60 {

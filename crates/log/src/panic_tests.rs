@@ -1,5 +1,4 @@
-//! A thread that panics while it writes the log, for whatever reason, leaves nobody waiting: the
-//! others get an error.
+//! A thread that panics while it writes the log leaves no thread waiting: the others get an error.
 
 use crate::log_tests::append;
 use crate::{Log, LogOptions};

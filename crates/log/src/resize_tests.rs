@@ -103,7 +103,7 @@ fn a_smaller_log_is_reached_as_checkpoints_move() -> Result<()> {
     Ok(())
 }
 
-/// Segments that lie ready for the larger log go at once, also where nobody writes.
+/// Segments prepared for the larger log are removed at once, also while no transaction writes.
 #[test]
 fn segments_prepared_for_a_larger_log_are_given_back() -> Result<()> {
     let sim = quiet(SimDisk::new(3), 3);

@@ -20,10 +20,11 @@ use std::collections::BTreeMap;
 const FRAMES: usize = 96;
 const LOG_BYTES: u64 = 1 << 20;
 
-/// What one mini-transaction did to one page: its content begins with this byte, or it is gone.
+/// The change of one page by a mini-transaction: the content begins with this byte, or the page is
+/// freed.
 type Effect = (PageNo, Option<(u32, u8)>);
 
-/// What is known from outside the machine.
+/// The state known outside of the machine.
 #[derive(Default, Clone)]
 struct Outside {
     created: bool,
@@ -169,7 +170,7 @@ fn finish_drop(rig: &Fixture, out: &Mutex<Outside>, tree: u32) -> Result<()> {
 /// Recovers from what survived and compares.
 fn recover(sim: &SimEnv, out: &Mutex<Outside>, epoch: u32, what: &str) -> Result<Fixture> {
     let rt = sim.runtime();
-    // What the log does not hold is gone for good as soon as a new epoch may begin.
+    // Changes that the log does not hold are lost for good as soon as a new epoch may begin.
     let found = |end: LogEnd| {
         let mut out = out.lock();
         let nothing_lost = out.acked == Lsn(0) || out.acked < end.end;
@@ -229,7 +230,7 @@ fn lives(seed: u64, call: u64, policy: CrashPolicy, torn: &mut u64) -> bool {
         }
         crashed |= life == 0 && sim.is_crashed();
         sim.disk().crash_now();
-        // What a killed process has not synced the machine loses, if it crashes later.
+        // A later crash of the machine loses the writes that a killed process has not synced.
         let last = life > 0 && policy == CrashPolicy::Killed;
         let of = if last { CrashPolicy::ALL[rng.below(9) as usize] } else { policy };
         disk = sim.disk().crash(of, rng.below(1 << 40));
@@ -263,8 +264,8 @@ fn crash_at_every_call() {
     }
 }
 
-/// What a process leaves that is killed between writing pages, which take a copy, and syncing them;
-/// one of the pages, and where redo starts.
+/// The files left by a process that is killed between writing pages, which makes copies, and
+/// syncing them. Returns one of the pages, and the start of redo.
 fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
     let mut last = None;
     for change in 1.. {

@@ -424,8 +424,8 @@ fn reads_go_on_in_a_pool_that_is_all_dirty_when_writes_stop() -> Result<()> {
     Ok(())
 }
 
-/// Who outlives the close has no provider: it finds whatever frame can be had, however many were
-/// used just now, and is told when there is none.
+/// A transaction that outlives the close has no provider of frames. It takes any frame that can be
+/// evicted, even if all were used recently, and gets an error if there is none.
 #[test]
 fn nobody_waits_for_a_frame_once_the_database_closes() -> Result<()> {
     const FRAMES: usize = 512;
@@ -538,8 +538,8 @@ fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
     Ok(())
 }
 
-/// Who flushes pages that another thread is writing sleeps: the time that the device takes does not
-/// say how often it looks.
+/// A thread that waits for pages which another thread is flushing sleeps: the time of the device
+/// does not determine how often it checks.
 #[test]
 fn a_flush_of_pages_sleeps_while_others_write_them() -> Result<()> {
     let sim = SimEnv::new(5);

@@ -187,7 +187,7 @@ fn the_provider_rests_only_when_every_frame_was_looked_at_twice() -> Result<()> 
         checkpoint(&rig);
     }
     rig.pages.flush_all()?;
-    // All pages are clean and were used just now, and nobody else is going to ask for a frame.
+    // All pages are clean and recently used, and no other thread will request a frame.
     for frame in 0..FRAMES as u32 {
         rig.pages.frames.facts(frame).touch();
     }

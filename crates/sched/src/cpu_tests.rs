@@ -1,4 +1,4 @@
-//! Who works, and who gives way.
+//! Tests: which threads work, and which yield.
 use super::{
     BUILD_BYTE_NS, BUILD_ENTRY_NS, PAUSE_NS_MAX, SHARED_NS, SHORT_ENTRY_BYTES, SLICE_NS,
     SMALL_BUILD_NS, pause_ns,
@@ -45,13 +45,13 @@ fn threads_of_a_build_have_a_fifth_of_the_cores_beside_others() {
     }
     assert_eq!(pause_ns(SLICE_NS, SHARED_NS - 1, 3, 2), 0, "nobody else wants the processor");
     assert_eq!(pause_ns(SLICE_NS, SHARED_NS, 64, 0), PAUSE_NS_MAX);
-    // Who waited for storage did not work so long.
+    // Threads that waited for storage did not compute for that long.
     assert_eq!(pause_ns(100 * SLICE_NS, SHARED_NS, 1, 2), 3 * SLICE_NS - SHARED_NS);
 }
 
 #[test]
 fn a_build_pauses_only_where_users_are_at_work() {
-    // Whoever gives the processor away has it back a tick later.
+    // A thread that yields the processor gets it back a tick later.
     let paused = |tick_ns: u64, users_work: bool| {
         let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), tick_ns));
         let sched = Scheduler::new(Runtime::new(env.clone()));
@@ -68,7 +68,7 @@ fn a_build_pauses_only_where_users_are_at_work() {
     };
     let (paused_often, waits) = paused(SHARED_NS, true);
     assert!(paused_often > 30 && waits == paused_often, "{paused_often}, {waits} waits");
-    // The first time nobody knows what they had done before.
+    // The first time the earlier work of the threads is unknown.
     assert!(paused(SHARED_NS, false).0 <= 1, "users rest");
     assert_eq!(paused(SHARED_NS / 2, true), (0, 0), "cores are free");
 }

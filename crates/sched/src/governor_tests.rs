@@ -41,7 +41,7 @@ fn division_keeps_its_promises() {
         let rates = divide(budget, &demand);
         let least = budget / MIN_SHARE;
         let useful: Vec<u64> = rates.iter().zip(surplus).map(|(r, s)| *r.min(&s)).collect();
-        // Nobody is starved; nobody who asks for less than the minimum is cut.
+        // No class is starved; a class that requests less than the minimum is not reduced.
         assert!(useful.iter().zip(surplus).all(|(u, s)| *u >= s.min(least)));
         // Together with the required work they stay inside, but for the minimum shares.
         let sum: u64 = useful.iter().sum();
@@ -116,7 +116,7 @@ fn the_budget_moves_by_steps_and_is_never_nothing() {
     }
 }
 
-/// A device of which somebody else takes more and more: background work asks for all of it.
+/// A device of which another process takes more and more: background work requests all of it.
 #[test]
 fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
     let governor = PriorityGovernor::default();

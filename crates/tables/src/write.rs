@@ -272,8 +272,7 @@ impl TableTxn {
         self.statement(|txn| txn.delete_row(table, Target::read(read)))
     }
 
-    /// Inserts a row; `number` is its auto-increment number from an earlier attempt, if there was
-    /// one.
+    /// Inserts a row; `number` is its auto-increment number from an earlier attempt, if any.
     pub(crate) fn insert_row(
         &mut self,
         table: &Arc<Table>,
@@ -439,8 +438,7 @@ impl TableTxn {
         }
     }
 
-    /// Changes columns of a row; false if it does not exist, or has another key than it was found
-    /// by.
+    /// Changes columns of a row; false if it does not exist, or no longer has the key searched for.
     pub(crate) fn update_row(
         &mut self,
         table: &Arc<Table>,
@@ -686,8 +684,7 @@ impl TableTxn {
     }
 }
 
-/// The result of an insert for an existing row with a key of the prepared one: of an index, or the
-/// primary key.
+/// The result of an insert that met a row with a key of the prepared one, of an index or primary.
 fn met(
     on_duplicate: OnDuplicate,
     (layout, values): (&Layout, &[ValueRef<'_>]),
@@ -701,8 +698,7 @@ fn met(
     }
 }
 
-/// The result of an insert that found a row by the prepared row's key of an index, or by its
-/// primary key.
+/// The result of an insert that found a row by the prepared row's index key or primary key.
 fn found(layout: &Layout, index: Option<usize>, pk: Vec<u8>, b: &Buffers) -> Inserted {
     let key = index.and_then(|index| b.unique.iter().find(|(at, _)| *at == index));
     Inserted::Found(pk, key.map(|(at, key)| (layout.indexes[*at].id, key.clone())))
@@ -749,8 +745,7 @@ pub(crate) enum Applied {
     Done,
     /// An obstacle was removed: prepare the change again.
     Again,
-    /// A row with this clustered key has the key: of the index at this position, or the primary
-    /// key.
+    /// A row with this clustered key has the index key (at this position), or the primary key.
     Duplicate(Option<usize>, Vec<u8>),
 }
 

@@ -1,19 +1,19 @@
 //! Offline tools: `check` and `stat` of a database that no process has open. Both open it read-only
-//! over an overlay, so recovery runs in memory and not a byte of the directory changes.
+//! over an overlay: recovery runs in memory and does not change the directory.
 #![forbid(unsafe_code)]
 
 use evenkeel::{Code, Database, Error, Kind, Options, TableStats};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// How a tool ended.
+/// The outcome of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Clean, or done.
+    /// No damage was found, or the command was done.
     Clean,
     /// Damage was found.
     Damaged,
-    /// It could not look.
+    /// The database could not be examined.
     CouldNot,
 }
 
@@ -28,14 +28,14 @@ impl Outcome {
     }
 }
 
-/// What a tool found: for people and for programs.
+/// The result of a tool, as text and as JSON.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
     /// Lines to print.
     pub text: String,
-    /// The same as JSON.
+    /// The same result as JSON.
     pub json: Value,
 }
 
@@ -44,7 +44,7 @@ fn open(dir: &Path) -> Result<Database, Error> {
 }
 
 fn failed(dir: &Path, error: &Error) -> Found {
-    // A file that is missing is one that the database needs.
+    // A missing file is one that the database needs.
     let is_damage = error.kind() == Kind::Corrupt || error.code() == Code::FileMissing;
     let outcome = if is_damage { Outcome::Damaged } else { Outcome::CouldNot };
     let problem = error.to_string();
@@ -98,7 +98,7 @@ pub fn check(dir: &Path) -> Found {
     Found { outcome: if clean { Outcome::Clean } else { Outcome::Damaged }, text, json }
 }
 
-/// Versions, tables and indexes, log range, space by kind of file.
+/// Reports versions, tables and indexes, the log range, and space by kind of file.
 pub fn stat(dir: &Path) -> Found {
     match open(dir).and_then(|db| stat_of(&db, dir)) {
         Ok(found) => found,
@@ -143,8 +143,8 @@ fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
     Ok(Found { outcome: Outcome::Clean, text, json })
 }
 
-/// Lines of a table and its indexes; the same as JSON. An index has an entry for each row; how many
-/// of the entries in its runs are those, and not deleted or superseded ones, is its fill.
+/// The lines of a table and its indexes, and the same as JSON. The fill of an index is the share of
+/// the entries in its runs that belong to a row and are not deleted or superseded.
 fn table_figures(table: &TableStats, page_size: u64, text: &mut String) -> Value {
     let (rows, pages) = (table.rows_estimate, table.leaf_pages);
     let (bytes, fill) = (pages * page_size, table.fill_per_mille);
@@ -169,7 +169,7 @@ fn table_figures(table: &TableStats, page_size: u64, text: &mut String) -> Value
         "fill_per_mille": fill, "indexes": indexes})
 }
 
-/// Kinds of space and the files or directories of each.
+/// Kinds of space, with the files or directories of each.
 const SPACE: &[(&str, &[&str])] = &[
     ("pages", &["pages"]),
     ("runs", &["runs"]),
@@ -178,7 +178,7 @@ const SPACE: &[(&str, &[&str])] = &[
     ("doublewrite", &["dw"]),
     ("ballast", &["evenkeel.ballast"]),
     ("superblock", &["evenkeel.super"]),
-    // The second one is there while the list is written, and after a crash just then.
+    // The second file exists while the list is written, and after a crash during that.
     ("warm", &["evenkeel.warm", "evenkeel.warm.new"]),
 ];
 

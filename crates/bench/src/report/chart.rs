@@ -1,19 +1,19 @@
-//! One chart: an SVG that stretches to the width it is given, with its labels as HTML around it, so
-//! that they keep their size on a small screen. Up to two minutes each second is a bar, a group of
-//! `data-second`; beyond that a series is a line, or an area where series add up. `data-texts` has
-//! the values of every second, which the script shows under the pointer.
+//! One chart: an SVG that stretches to its container, with its labels as HTML around it, so that
+//! they keep their size on a small screen. Up to two minutes each second is a bar, a group of
+//! `data-second`. Longer steps are drawn as lines, or as areas if the series add up. `data-texts`
+//! has the values of every second, which the script shows under the pointer.
 
 use super::text::{escape, micros};
 use crate::result::StepResult;
 use std::fmt::Write;
 
-/// Seconds on the axis at least, so that a short step does not become one broad bar.
+/// Least number of seconds on the axis, so that a short step does not become one broad bar.
 const AXIS_SECONDS_MIN: usize = 10;
 /// Height of the drawing in its own units.
 pub const HEIGHT: f64 = 100.0;
 /// Longer steps are drawn as lines: bars would be narrower than a pixel on a small screen.
 const BAR_SECONDS_MAX: usize = 120;
-/// Between the texts of two seconds; no text has it.
+/// Separates the texts of two seconds; no text contains it.
 pub const BETWEEN_TEXTS: &str = "|";
 
 /// How values become heights.
@@ -21,7 +21,7 @@ pub const BETWEEN_TEXTS: &str = "|";
 pub enum Scale {
     /// In proportion, shown by this function.
     Linear(fn(f64) -> String),
-    /// Microseconds, by their logarithm.
+    /// Microseconds, on a logarithmic scale.
     Micros,
 }
 
@@ -30,7 +30,7 @@ pub enum Scale {
 pub enum Form {
     /// On top of each other.
     Stack,
-    /// The second in front of the first, narrower.
+    /// The second series in front of the first, narrower.
     Pair,
 }
 
@@ -45,7 +45,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// A series in the colour of that number.
+    /// A series in the colour with that number.
     pub fn new(name: &str, colour: usize, values: &[u64]) -> Series {
         let values = values.iter().map(|v| *v as f64).collect();
         Series { name: name.to_string(), colour, values }
@@ -65,9 +65,9 @@ pub struct Chart {
     series: Vec<Series>,
     form: Form,
     scale: Scale,
-    /// What the axis reaches at least, so that two charts can be compared.
+    /// The least upper end of the axis, so that two charts can be compared.
     least_top: f64,
-    /// Seconds on the axis at least, likewise.
+    /// The least number of seconds on the axis, likewise.
     least_seconds: usize,
 }
 
@@ -108,7 +108,7 @@ impl Chart {
         }
     }
 
-    /// Appends it to the page.
+    /// Appends the chart to the page.
     pub fn draw(&self, page: &mut String) {
         let highest = self.highest().max(self.least_top);
         let axis = Axis::new(self.scale, highest);
@@ -178,7 +178,7 @@ impl Chart {
         if text.is_empty() { "0".to_string() } else { text.join(", ") }
     }
 
-    /// Lines through the middle of each second, or areas where several series add up.
+    /// Draws lines through the middle of each second, or areas if several series add up.
     fn lines(&self, page: &mut String, axis: &Axis) {
         let adds_up = self.form == Form::Stack && self.series.len() > 1;
         let mut below = vec![0.0; self.seconds];
@@ -246,14 +246,14 @@ pub fn path(points: &[(f64, f64)]) -> String {
 /// The vertical axis: heights as shares of the whole, and labelled marks.
 pub struct Axis {
     scale: Scale,
-    /// Of microseconds, the logarithms of both ends.
+    /// For microseconds, the logarithms of both ends.
     bottom: f64,
     top: f64,
     marks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// An axis for values up to the highest.
+    /// An axis for values up to `highest`.
     pub fn new(scale: Scale, highest: f64) -> Axis {
         match scale {
             Scale::Linear(show) => {
@@ -265,7 +265,7 @@ impl Axis {
         }
     }
 
-    /// An axis of microseconds for values between two, of two decades at least.
+    /// An axis of microseconds from `lowest` to `highest`, of at least two decades.
     pub fn micros_between(lowest: f64, highest: f64) -> Axis {
         let bottom = lowest.max(1.0).log10().floor();
         Axis::micros(bottom, highest.max(1.0).log10().ceil().max(bottom + 2.0))
@@ -282,7 +282,7 @@ impl Axis {
         &self.marks
     }
 
-    /// The labels of its marks, beside the drawing.
+    /// Draws the labels of its marks next to the drawing.
     pub fn draw_marks(&self, page: &mut String) {
         for (share, label) in &self.marks {
             let bottom = share * 100.0;
@@ -291,7 +291,7 @@ impl Axis {
         }
     }
 
-    /// A line across the drawing at each mark.
+    /// Draws a line across the drawing at each mark.
     pub fn draw_grid(&self, page: &mut String, width: f64) {
         for (share, _) in &self.marks {
             let y = HEIGHT * (1.0 - share);

@@ -1,11 +1,11 @@
-//! Charts of what the laws of the background looked at and said, second by second.
+//! Charts of the inputs and outputs of the laws of background work, second by second.
 
 use super::chart::{Chart, Form, Scale, Series};
 use super::text::{bytes, count, micros};
 use crate::result::StepResult;
 
-/// One number of the decisions of a law: an input or output by name, for each second what `add`
-/// makes of those of that second.
+/// One number of the decisions of a law: an input or output by name. `add` combines the values of
+/// each second.
 fn number(step: &StepResult, law: &str, name: &str, add: fn(u64, u64) -> u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
     let Some(decisions) = step.decisions.get(law) else { return seconds };
@@ -24,18 +24,18 @@ fn number(step: &StepResult, law: &str, name: &str, add: fn(u64, u64) -> u64) ->
     seconds
 }
 
-/// The sum of a number over each second. Where decisions were thinned out those that are there
-/// stand for the others.
+/// The sum of a number over each second. If decisions were thinned out, those that were kept stand
+/// for the others.
 fn summed(step: &StepResult, law: &str, name: &str) -> Vec<u64> {
     let one_in = step.decisions.get(law).map_or(1, |decisions| decisions.one_in.max(1));
     number(step, law, name, u64::saturating_add).iter().map(|n| n * one_in).collect()
 }
 
-/// Bytes of the runs that merges begun in each second join: those that ingest needs, and others.
+/// Bytes of the input runs of compactions that began in each second: required ones, or others.
 fn merged(step: &StepResult, required: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
     let Some(decisions) = step.decisions.get("compaction") else { return seconds };
-    // The last input comes once per run.
+    // The last input occurs once per run.
     let before = decisions.inputs.len().saturating_sub(1);
     for (second, inputs, outputs) in &decisions.made {
         if let ([first, end, why], Some(all)) = (&outputs[..], seconds.get_mut(*second))
@@ -48,7 +48,8 @@ fn merged(step: &StepResult, required: u64) -> Vec<u64> {
     seconds
 }
 
-/// The most merges that waited for a beat at once: those that ingest needs, and others.
+/// The greatest number of compactions that waited for a beat at the same time: required ones, or
+/// others.
 fn waiting_merges(step: &StepResult, required: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
     for (second, inputs, _) in step.decisions.get("compaction_turn").iter().flat_map(|d| &d.made) {
@@ -59,7 +60,7 @@ fn waiting_merges(step: &StepResult, required: u64) -> Vec<u64> {
     seconds
 }
 
-/// How many hand-overs of a kind there were (`what` of the law `handover`).
+/// Number of hand-overs of a kind (`what` of the law `handover`).
 fn handed_over(step: &StepResult, kind: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
     for (second, _, outputs) in step.decisions.get("handover").iter().flat_map(|d| &d.made) {
@@ -75,7 +76,7 @@ fn longest_us(step: &StepResult, law: &str) -> Vec<u64> {
     number(step, law, "delay_ns", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
 }
 
-/// How fast ingest was let in, and flushes were: id, title and line of each chart.
+/// How fast ingest was admitted, and the pace of flushes: id, title and line of each chart.
 fn paces(step: &StepResult) -> [(&'static str, &'static str, Series); 3] {
     let slowest = |name, law| Series::new(name, 0, &slowest_us(step, law));
     let rest = Series::new("longest rest", 0, &longest_rest_us(step));
@@ -87,12 +88,12 @@ fn paces(step: &StepResult) -> [(&'static str, &'static str, Series); 3] {
     ]
 }
 
-/// The longest rest of a flush.
+/// The longest sleep of a flush.
 fn longest_rest_us(step: &StepResult) -> Vec<u64> {
     number(step, "flush_rest", "rest_ns", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
 }
 
-/// Operations of ingest in debt that had credit for their bytes, or had to wait for it.
+/// Operations of ingest in debt that had credit for their bytes, or had to wait for credit.
 fn in_debt(step: &StepResult, granted: u64) -> Vec<u64> {
     let mut seconds = vec![0; step.per_second.len()];
     for (second, _, outputs) in step.decisions.get("debt").iter().flat_map(|d| &d.made) {
@@ -103,16 +104,16 @@ fn in_debt(step: &StepResult, granted: u64) -> Vec<u64> {
     seconds
 }
 
-/// The slowest pace of a second: microseconds that a KiB of ingest takes.
+/// The slowest pace of a second: microseconds per KiB of ingest.
 fn slowest_us(step: &StepResult, law: &str) -> Vec<u64> {
     number(step, law, "ns_per_kib", u64::max).iter().map(|ns| ns.div_ceil(1000)).collect()
 }
 
-/// Classes of background I/O, as the fields of the governor name them.
+/// Classes of background I/O, with the names of the governor's fields.
 const CLASSES: [&str; 6] =
     ["free_frames", "checkpoint", "flush", "compaction", "ddl", "maintenance"];
 
-/// Bytes per second that each class asked the governor for, required and surplus.
+/// Bytes per second that each class requested from the governor, required and surplus.
 fn asked(step: &StepResult) -> Vec<Series> {
     let of_class = |(i, class): (usize, &&str)| {
         let part = |kind: &str| number(step, "governor", &format!("{kind}_{class}"), u64::max);
@@ -123,7 +124,7 @@ fn asked(step: &StepResult) -> Vec<Series> {
     all.filter(|s| s.values.iter().any(|v| *v > 0.0)).collect()
 }
 
-/// The lowest bound of a second in which there was one.
+/// The lowest limit of each second that had a limit.
 fn lowest(step: &StepResult, name: &str) -> Vec<u64> {
     let lowest = |a: u64, b: u64| match (a, b) {
         (a, u64::MAX) => a,
@@ -133,8 +134,8 @@ fn lowest(step: &StepResult, name: &str) -> Vec<u64> {
     number(step, "governor", name, lowest)
 }
 
-/// What users left to index builds, and what builds asked for, in the seconds in which there was
-/// a build.
+/// What foreground I/O left to index builds, and what builds requested, in the seconds with a
+/// build.
 fn left_to_builds(step: &StepResult) -> [Vec<u64>; 2] {
     let (left, asked) =
         (lowest(step, "ddl_left"), number(step, "governor", "surplus_ddl", u64::max));
@@ -142,15 +143,15 @@ fn left_to_builds(step: &StepResult) -> [Vec<u64>; 2] {
     [left.collect(), asked]
 }
 
-/// Thousandths of a second that all users together waited for the device in a second, at most, in
-/// the seconds in which there was an index build.
+/// Greatest sum of the waits of all sessions for the device in a second, in thousandths of a
+/// second, for seconds with an index build.
 fn waited_beside_builds(step: &StepResult) -> Vec<u64> {
     let [_, asked] = left_to_builds(step);
     let waited = number(step, "governor", "users_waited_permille", u64::max);
     waited.iter().zip(asked).map(|(ms, asked)| if asked > 0 { ms * 1000 } else { 0 }).collect()
 }
 
-/// Draws what was decided in a step; a law that had nothing to decide has no chart.
+/// Draws the decisions of a step; a law without decisions has no chart.
 pub fn draw(step: &StepResult, all: &mut Vec<Chart>) {
     let (pages, size, time) = (Scale::Linear(count), Scale::Linear(bytes), Scale::Linear(micros));
     let mut chart = |id, title: &str, series: Vec<Series>, form, scale| {
@@ -256,7 +257,7 @@ mod tests {
             let decisions = Decisions { inputs, outputs, made, one_in: 1 };
             step.decisions.insert(law.name().to_string(), decisions);
         };
-        // As many as the law has.
+        // As many inputs as the law has.
         let inputs_of = |law: evenkeel::Law| vec![0; law.fields().0.len()];
         let asks = |surplus: u64| {
             let mut inputs = inputs_of(evenkeel::Law::Governor);
@@ -264,7 +265,7 @@ mod tests {
             inputs
         };
         let says = |budget: u64| [&[budget][..], &[1; 6], &[9, u64::MAX]].concat();
-        // Users wait before the build comes, and leave it less and less.
+        // Sessions wait before the build begins, and leave it less and less.
         let build = |surplus: u64, waited: u64, left: u64| {
             let (mut inputs, mut outputs) = (inputs_of(evenkeel::Law::Governor), says(u64::MAX));
             (inputs[13], inputs[16], outputs[8]) = (surplus, waited, left);

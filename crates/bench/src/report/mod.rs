@@ -1,6 +1,6 @@
-//! The report: one self-contained HTML page, a pure function of the JSON of a run, or of two. It
-//! makes no request beyond itself. First a line a step and a chart of the whole run, then folds:
-//! all charts of each step with a mark or a point of a line a second, all figures, the settings.
+//! The report: one self-contained HTML page, a pure function of the JSON of one or two runs. The
+//! page makes no requests. It begins with a line per step and a chart of the whole run. Folds
+//! follow: all charts of each step with a mark or point per second, all figures, the settings.
 
 mod chart;
 mod laws;
@@ -22,7 +22,7 @@ use std::path::Path;
 use text::{bytes, count, escape, micros, ratio};
 
 const STYLE: &str = include_str!("style.css");
-/// Under the verdicts.
+/// Shown below the verdicts.
 const EXPLAINED: &str = "Worst second: the slowest whole second without the first five and the \
                          last, of steps of 20 s and more. Bounded by: what took most of the \
                          clients' time, or processors that were all busy.";
@@ -31,7 +31,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// Reads the JSON of a run and writes its page.
 ///
 /// # Errors
-/// If one cannot be read or the other not be written.
+/// If the JSON cannot be read or the page cannot be written.
 pub fn convert(json: &Path, html: &Path) -> Result<(), BenchError> {
     let run = diff::read(json)?;
     std::fs::write(html, page(&run)).map_err(|e| BenchError::file(html, e))
@@ -70,7 +70,7 @@ pub fn page(run: &RunResult) -> String {
     page
 }
 
-/// Begins a page.
+/// Writes the beginning of a page.
 fn open(page: &mut String, title: &str) {
     let title = escape(title);
     let _ = write!(
@@ -82,12 +82,12 @@ fn open(page: &mut String, title: &str) {
     );
 }
 
-/// An engine and what it ran on and with, in a line.
+/// The engine, the machine and the settings of a run, in a line.
 fn ran_on(run: &RunResult) -> String {
     format!("{} {}; {}.", escape(&called(run)), escape(&run.version), conditions(run))
 }
 
-/// What a run ran on and with.
+/// The machine and the settings of a run.
 fn conditions(run: &RunResult) -> String {
     let setting = |name: &str| match &run.settings[name] {
         serde_json::Value::String(text) => escape(text),
@@ -109,12 +109,12 @@ fn conditions(run: &RunResult) -> String {
     text
 }
 
-/// Ends a page.
+/// Writes the end of a page.
 fn close(page: &mut String) {
     let _ = write!(page, "<script>\n{SCRIPT}</script>\n</body>\n</html>\n");
 }
 
-/// What a run ran on and with.
+/// Writes the machine and the settings of a run.
 fn head(page: &mut String, run: &RunResult) {
     let Machine { cores, memory_bytes, filesystem, sync_us_p50, sync_us_p99, .. } = &run.machine;
     let _ = writeln!(

@@ -1,6 +1,6 @@
-//! The chart of a whole run, or of two: rate, worst response and waits by cause, a point a second,
-//! each step in a band of its own. Bands are as wide as their steps are long, but never so narrow
-//! that their names could not be read; steps of the same name of two runs share a band.
+//! The chart of a whole run, or of two: rate, worst response and waits by cause, a point per
+//! second, each step in a band of its own. The width of a band is proportional to the length of its
+//! step, but large enough for its name. Steps of the same name of two runs share a band.
 
 use super::chart::{Axis, BETWEEN_TEXTS, HEIGHT, Scale, path};
 use super::text::{count, escape, micros};
@@ -13,22 +13,23 @@ use std::fmt::Write;
 
 /// Width of the drawings in their own units.
 const WIDTH: f64 = 1000.0;
-/// The narrowest band, as a share of all, and what all bands of that width may take together.
+/// The narrowest band, as a share of the width, and the share that all bands of this width may take
+/// together.
 const BAND_MIN: f64 = 0.08;
 const BANDS_MIN: f64 = 0.6;
-/// Rates beyond this multiple of the median are drawn at it.
+/// Rates above this multiple of the median are drawn at it.
 const RATE_TOP: f64 = 2.0;
-/// Causes drawn with a colour of their own; the others are one.
+/// Number of causes with a colour of their own; the others are drawn as one.
 const CAUSES_SHOWN: usize = 5;
-/// What the chart says before the pointer is in it.
+/// Shown until the pointer is over the chart.
 const HINT: &str = "Point at a chart to read a second.";
-/// The colour of the other causes, which no cause has.
+/// The colour of the other causes; no cause has it.
 const OTHERS: usize = Cause::ALL.len() - 1;
 
-/// A run and what it is called where there are two.
+/// A run, with its letter if there are two.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
-    /// `a` or `b`; nothing of a single run.
+    /// `a` or `b`; empty for a single run.
     pub letter: &'a str,
     /// The run.
     pub run: &'a RunResult,
@@ -39,23 +40,23 @@ struct Band<'a> {
     name: &'a str,
     /// The step of each run; a run may lack it.
     steps: Vec<Option<&'a StepResult>>,
-    /// Whole seconds of the longest.
+    /// Whole seconds of the longest of these steps.
     seconds: usize,
-    /// How long that took.
+    /// The length of that step in seconds.
     length: f64,
-    /// Median rate of the step, of two runs of the faster: 100 % of the band.
+    /// The median rate of the step, of two runs that of the faster: 100 % of the band.
     median: f64,
     left: f64,
     width: f64,
 }
 
 impl Band<'_> {
-    /// Where the middle of a second is.
+    /// The horizontal position of the middle of a second.
     fn x(&self, second: usize) -> f64 {
         WIDTH * (self.left + self.width * (second as f64 + 0.5) / self.seconds as f64)
     }
 
-    /// The points of one value a second, drawn out to the edges of the band.
+    /// The points of one value per second, extended to the edges of the band.
     fn points(&self, values: &[f64], height: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
         let (Some(first), Some(last)) = (values.first(), values.last()) else { return Vec::new() };
         let end = WIDTH * (self.left + self.width * values.len() as f64 / self.seconds as f64);
@@ -66,14 +67,14 @@ impl Band<'_> {
     }
 }
 
-/// The rate of a middle second, as the worst one is compared with.
+/// The rate of the middle second, which the worst second is compared with.
 pub fn middle_rate(step: &StepResult) -> f64 {
     let rates = step.rates();
     let counting = counted(&rates);
     median(if counting.is_empty() { &rates } else { counting })
 }
 
-/// A step by its name and, where a run has several of that name, which of them.
+/// The name of a step, and its number among the run's steps of that name.
 pub type Key<'a> = (&'a str, usize);
 
 /// The steps of all runs in order, each once.
@@ -96,7 +97,7 @@ pub fn step_of<'a>(run: &'a RunResult, (name, which): Key<'_>) -> Option<&'a Ste
     run.steps.iter().filter(|step| step.name == name).nth(which)
 }
 
-/// Shares of the width: as the lengths, but none below the least.
+/// Shares of the width: proportional to the lengths, but not below the minimum.
 fn widths(seconds: &[usize]) -> Vec<f64> {
     let least = BAND_MIN.min(BANDS_MIN / seconds.len().max(1) as f64);
     let all = seconds.iter().sum::<usize>().max(1) as f64;
@@ -126,7 +127,7 @@ fn bands<'a>(runs: &[Named<'a>]) -> Vec<Band<'a>> {
     bands
 }
 
-/// The longest response of each second, of all kinds; nothing of a step without operations.
+/// The longest response of each second, of all kinds; empty for a step without operations.
 fn worst_us(step: &StepResult) -> Vec<f64> {
     let all: Vec<f64> = step.per_second.iter().map(|s| s.3.max(s.4).max(s.5)).collect();
     if all.iter().all(|us| *us == 0.0) { Vec::new() } else { all }
@@ -171,7 +172,7 @@ struct Drawing<'a> {
     title: &'a str,
     legend: &'a str,
     axis: &'a Axis,
-    /// Of every second of every band.
+    /// The texts of every second of every band.
     texts: &'a [String],
     /// Its lines or areas.
     svg: &'a str,
@@ -265,7 +266,7 @@ fn rates(page: &mut String, bands: &[Band<'_>], runs: &[Named<'_>]) {
         .draw(page, bands);
 }
 
-/// What a run is called: the tables' engine of a server, else the engine.
+/// The name of a run: the tables' engine of a server, else the engine.
 pub fn called(run: &RunResult) -> String {
     let engine = run.engine.split("engine=").nth(1).and_then(|rest| rest.split('&').next());
     match engine.unwrap_or(&run.engine) {
@@ -276,7 +277,7 @@ pub fn called(run: &RunResult) -> String {
     }
 }
 
-/// What a step counts.
+/// The unit that a step counts.
 pub fn unit(step: &StepResult) -> &'static str {
     if step.queries() { "queries/s" } else { "rows/s" }
 }

@@ -1,5 +1,6 @@
-//! The page of two runs: what differs, for each step a line of each run and the ratio, one chart of
-//! both over the whole run, and the charts of each step side by side with the same axes.
+//! The page of two runs: the settings that differ, for each step a line of each run and the ratio,
+//! one chart of both over the whole run, and the charts of each step side by side with the same
+//! axes.
 
 use super::chart::Chart;
 use super::overview::{self, Key, Named, keys, step_of};
@@ -23,7 +24,7 @@ pub struct Source<'a> {
 /// Writes the page of two runs that were read from these files.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the page cannot be written.
 pub fn write([a, b]: [(&Path, &RunResult); 2], html: &Path) -> Result<(), BenchError> {
     let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (file_a, file_b) = (file(a.0), file(b.0));

@@ -1,5 +1,5 @@
-//! A picture of one step of several runs, as a file of its own for a document: the rate of each
-//! second, one line a run.
+//! A picture of one step of several runs in a file of its own, for a document: the rate of each
+//! second, a line per run.
 
 use super::chart::{Axis, Scale, path};
 use super::overview::{called, middle_rate, step_of, unit};
@@ -13,14 +13,14 @@ const WIDTH: f64 = 720.0;
 const LEFT: f64 = 64.0;
 const TOP: f64 = 60.0;
 const PLOT: (f64, f64) = (636.0, 240.0);
-/// Marks on the axis of time, beside its start.
+/// Number of marks on the time axis, without that at its start.
 const TIME_MARKS: usize = 4;
 const COLOURS: [&str; 4] = ["#0b6fb8", "#e07b00", "#2f9e44", "#7048e8"];
 
 /// Draws a step of the runs in these files.
 ///
 /// # Errors
-/// If a file cannot be read or has no such step, or the picture not be written.
+/// If a file cannot be read or has no such step, or the picture cannot be written.
 pub fn write(step: &str, runs: &[PathBuf], svg: &Path) -> Result<(), BenchError> {
     let (mut lines, mut about) = (Vec::new(), String::new());
     for file in runs {
@@ -37,7 +37,7 @@ pub fn write(step: &str, runs: &[PathBuf], svg: &Path) -> Result<(), BenchError>
     std::fs::write(svg, picture(&about, &lines)).map_err(|e| BenchError::file(svg, e))
 }
 
-/// The picture: what the first run ran on, and lines as they are named.
+/// The picture: the machine and settings of the first run, and the named lines.
 fn picture(about: &str, lines: &[(String, StepResult)]) -> String {
     let seconds = lines.iter().map(|(_, step)| step.per_second.len()).max().unwrap_or(1).max(1);
     let rates: Vec<Vec<f64>> = lines.iter().map(|(_, step)| step.rates()).collect();

@@ -1,4 +1,4 @@
-//! What a step came to, in one line: its rate, its worst second and what bounded it.
+//! The result of a step in one line: its rate, its worst second and what bounded it.
 
 use super::overview::unit;
 use super::text::{count, escape, micros, ratio};
@@ -7,7 +7,7 @@ use crate::result::{RunResult, StepResult};
 use evenkeel_base::Cause;
 use std::fmt::Write;
 
-/// What a step does, in a few words.
+/// The operations of a step, in a few words.
 pub fn about(name: &str) -> String {
     let (plain, open_loop) = match name.split_once('@') {
         Some((plain, percent)) => (plain, format!(" at {percent} % of that rate")),
@@ -28,7 +28,7 @@ pub fn about(name: &str) -> String {
     text + &open_loop
 }
 
-/// What the verdict of a step counts: queries where there are any, else rows.
+/// The rate in the verdict of a step: that of queries if it has any, else that of rows.
 pub fn rate(step: &StepResult) -> f64 {
     if step.queries() { step.queries_per_s } else { step.rows_per_s }
 }
@@ -37,12 +37,12 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Other processes had the processors that the clients would have used.
+/// True if other processes used the processors that the clients needed.
 fn waits_for_cpu(parts: &[(Part, f64)]) -> bool {
     parts.iter().any(|(part, _)| *part == Part::Waiting(Cause::Processor))
 }
 
-/// What bounded the step: who, and by what it is known.
+/// What bounded the step, and the figures that show it.
 fn bound_text(run: &RunResult, step: &StepResult) -> (&'static str, String) {
     let cores = run.machine.cores;
     let busy = |busy: f64| format!("{busy:.1} of {cores} processors were busy");
@@ -73,7 +73,7 @@ fn bound_text(run: &RunResult, step: &StepResult) -> (&'static str, String) {
     }
 }
 
-/// The worst second and, where a wait tells it, why.
+/// The worst second, and its reason if a wait explains it.
 fn worst_text(run: &RunResult, step: &StepResult) -> String {
     let Some(worst) = worst(run, step) else {
         return "too short for a worst second".to_string();
@@ -106,7 +106,7 @@ fn longest_text(step: &StepResult) -> String {
     }
 }
 
-/// The line of a step of one run; `letter` names the run where there are two.
+/// The line of a step of one run; `letter` identifies the run if there are two.
 pub fn line(page: &mut String, letter: &str, run: &RunResult, step: &StepResult) {
     let (who, how) = bound_text(run, step);
     let key = bound(run, step).key();
@@ -132,7 +132,7 @@ pub fn line(page: &mut String, letter: &str, run: &RunResult, step: &StepResult)
     );
 }
 
-/// The name of a step, which leads to its charts.
+/// The name of a step, linked to its charts.
 pub fn title(page: &mut String, number: usize, name: &str, seconds: f64) {
     let _ = writeln!(
         page,

@@ -1,7 +1,7 @@
 //! MariaDB (and MySQL) as `--engine mariadb://user:password@host:port/database`, with the
-//! parameters `socket=/path` and `engine=NAME` (of the tables; the server's default without it).
-//! Statements go as text, as ordinary clients send them. `--durability`, `--memory` and
-//! `--page-size` are the server's own settings, which the JSON shows.
+//! parameters `socket=/path` and `engine=NAME` (of the tables; otherwise the server's default).
+//! Statements are sent as text, as ordinary clients send them. `--durability`, `--memory` and
+//! `--page-size` have no effect: the server has its own settings, which the JSON shows.
 
 use super::{Dialect, failed, table, take_parameter, unreachable};
 use crate::engine::{Counters, Deleted, Engine, Failure, Held, Session};
@@ -17,9 +17,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DIALECT: Dialect = Dialect::MariaDb;
-/// Conflict with a snapshot, lock timeout, deadlock: the transaction may be repeated.
+/// Conflict with a snapshot, lock timeout, deadlock: the transaction may be retried.
 const RETRY: [u16; 3] = [1020, 1205, 1213];
-/// Settings that a comparison needs to be fair; those that the server has are shown.
+/// Settings that a fair comparison needs; the JSON shows those that the server has.
 const SETTINGS: &str = "'version', 'default_storage_engine', 'log_bin', 'sync_binlog', \
     'performance_schema', 'innodb_buffer_pool_size', 'innodb_log_file_size', \
     'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_io_capacity', \
@@ -35,7 +35,7 @@ pub struct MariaDb {
     table_engine: Option<String>,
     tables_dropped_at_close: bool,
     clients: usize,
-    /// For what is not timed: counters and settings.
+    /// A connection for counters and settings, whose time is not measured.
     aside: Mutex<Conn>,
     server: Server,
 }
@@ -44,7 +44,7 @@ impl MariaDb {
     /// Connects to the server that the options' engine names.
     ///
     /// # Errors
-    /// `Usage` for an address that cannot be read, `Missing` if nobody answers there.
+    /// `Usage` for an address that cannot be parsed, `Missing` if no server answers there.
     pub fn open(options: &Options) -> Result<MariaDb, BenchError> {
         let url = options.engine.replacen("mariadb://", "mysql://", 1);
         let (url, table_engine) = take_parameter(&url, "engine");
@@ -85,7 +85,7 @@ fn server(conn: &mut Conn) -> Result<Server, BenchError> {
     let row: Option<(String, String)> =
         conn.query_first(statement).map_err(|error| failed(statement, &error))?;
     let (dir, pid_file) = row.unwrap_or_default();
-    // A relative file is in the data directory.
+    // A relative path is in the data directory.
     let pid_file = Path::new(&dir).join(pid_file);
     Ok(Server::new(&dir, &pid_file))
 }
@@ -155,7 +155,8 @@ impl Engine for MariaDb {
             let found = status.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
             found.and_then(|(_, v)| v.parse::<u64>().ok()).unwrap_or(0)
         };
-        // Of the default engine alone; the bytes of the process are counted for every engine.
+        // These are counters of the default engine only; the bytes of the process are counted for
+        // every engine.
         let page = of("Innodb_page_size");
         counters.bytes.wal = of("Innodb_os_log_written");
         counters.bytes.page = of("Innodb_buffer_pool_pages_flushed") * page;
@@ -179,7 +180,7 @@ impl Engine for MariaDb {
 struct MariaDbSession {
     conn: Conn,
     table: String,
-    /// The statement's text, made anew each time in the same memory.
+    /// The statement's text; each statement reuses the memory.
     text: String,
 }
 

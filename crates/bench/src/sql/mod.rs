@@ -1,6 +1,6 @@
-//! Servers under the benchmark's trait: the same tables, statements and counts as SQL over a
-//! connection per session. What the two servers have in common is here: the table, the statements'
-//! text, the server's own process. Each server's client is a file of its own.
+//! Runs servers in the benchmark: the same tables, statements and counts as SQL over one connection
+//! per session. This file has what the servers share: the table, the statements' text, the server
+//! process. Each server's client is in a file of its own.
 
 pub mod mariadb;
 pub mod postgres;
@@ -9,7 +9,7 @@ use crate::error::BenchError;
 use crate::rows::{Query, RANGE_LIMIT, Row};
 use std::fmt::Write;
 
-/// The names of the secondary indexes, as queries number them, and their columns.
+/// Names and columns of the secondary indexes, in the order in which queries number them.
 const INDEXES: [(&str, &str); 3] = [
     ("marketsegment", "productid, customerid, price"),
     ("registersegment", "cashregisterid, customerid, price"),
@@ -21,7 +21,7 @@ fn table(client: usize) -> String {
     format!("purchases{}", client + 1)
 }
 
-/// The address of a server without its password, as figures and messages show it.
+/// The address of a server without its password, for figures and messages.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -34,7 +34,7 @@ pub fn without_password(url: &str) -> String {
     }
 }
 
-/// Takes `name=value` out of the query part of a URL.
+/// Removes `name=value` from the query part of a URL.
 fn take_parameter(url: &str, name: &str) -> (String, Option<String>) {
     let Some((base, query)) = url.split_once('?') else { return (url.to_string(), None) };
     let mut value = None;
@@ -52,7 +52,7 @@ fn take_parameter(url: &str, name: &str) -> (String, Option<String>) {
     (if rest.is_empty() { base.to_string() } else { format!("{base}?{rest}") }, value)
 }
 
-/// Which statements of a dialect differ.
+/// The dialects whose statements differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
     MariaDb,
@@ -78,7 +78,7 @@ impl Dialect {
         )
     }
 
-    /// The indexes: one statement where the server can.
+    /// The statements that create the indexes: one statement if the server supports that.
     fn create_indexes(self, name: &str) -> Vec<String> {
         match self {
             Dialect::MariaDb => {
@@ -93,7 +93,7 @@ impl Dialect {
         }
     }
 
-    /// A multi-row insert, into a text that is used again and again.
+    /// Writes a multi-row insert into `text`, which is reused.
     fn insert(self, text: &mut String, name: &str, rows: &[Row]) {
         text.clear();
         let given = rows.first().is_some_and(|row| row.transactionid.is_some());
@@ -108,7 +108,7 @@ impl Dialect {
             if let Some(id) = row.transactionid {
                 let _ = write!(text, "{id},");
             }
-            // Letters only: nothing to escape.
+            // The text consists of letters: nothing is escaped.
             let data = row.text();
             let _ = write!(
                 text,
@@ -169,14 +169,14 @@ impl Dialect {
     }
 }
 
-/// A statement that failed, with its beginning.
+/// The error of a failed statement, with the statement's beginning.
 fn failed(statement: &str, error: &dyn std::error::Error) -> BenchError {
     let begin: String = statement.chars().take(80).collect();
     let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
     BenchError::Failed(format!("{error}{cause} (at: {begin})"))
 }
 
-/// The server is not there, or refuses us.
+/// The error of a server that does not answer or refuses the connection.
 fn unreachable(url: &str, error: &dyn std::error::Error) -> BenchError {
     let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
     BenchError::Missing(format!("{}: {error}{cause}", without_password(url)))

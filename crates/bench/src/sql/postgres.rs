@@ -1,7 +1,7 @@
 //! Postgres as `--engine postgres://user:password@host:port/database` (a socket as
-//! `postgres:///database?host=/directory`). Inserts go as text, queries as text without a round
-//! trip to prepare. `--durability`, `--memory` and `--page-size` are the server's own settings,
-//! which the JSON shows.
+//! `postgres:///database?host=/directory`). Inserts are sent as text, queries as text without a
+//! round trip to prepare them. `--durability`, `--memory` and `--page-size` have no effect: the
+//! server has its own settings, which the JSON shows.
 
 use super::{Dialect, failed, table, unreachable};
 use crate::engine::{Counters, Deleted, Engine, Failure, Held, Session};
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DIALECT: Dialect = Dialect::Postgres;
-/// Serialization failure, deadlock, lock not available.
+/// Serialization failure, deadlock, lock not available: the transaction may be retried.
 const RETRY: [&str; 3] = ["40001", "40P01", "55P03"];
 const SETTINGS: [&str; 9] = [
     "server_version",
@@ -35,7 +35,7 @@ pub struct Postgres {
     config: Config,
     tables_dropped_at_close: bool,
     clients: usize,
-    /// For what is not timed: settings.
+    /// A connection for settings, whose time is not measured.
     aside: Mutex<Client>,
     server: Server,
 }
@@ -44,7 +44,7 @@ impl Postgres {
     /// Connects to the server that the options' engine names.
     ///
     /// # Errors
-    /// `Usage` for an address that cannot be read, `Missing` if nobody answers there.
+    /// `Usage` for an address that cannot be parsed, `Missing` if no server answers there.
     pub fn open(options: &Options) -> Result<Postgres, BenchError> {
         let config: Config = options
             .engine
@@ -52,7 +52,7 @@ impl Postgres {
             .map_err(|error| BenchError::Usage(format!("--engine: {error}")))?;
         let mut client =
             config.connect(NoTls).map_err(|error| unreachable(&options.engine, &error))?;
-        // Ordinary users may not see where the data are: then the process is not measured.
+        // Ordinary users may not read the data directory: then the process is not measured.
         let dir = value(&mut client, "show data_directory").unwrap_or_default();
         let pid_file = Path::new(&dir).join("postmaster.pid");
         Ok(Postgres {
@@ -132,7 +132,7 @@ impl Engine for Postgres {
         Ok(Box::new(connection))
     }
 
-    /// The server's bytes are counted by its processes alone.
+    /// The server's bytes are counted only by its processes.
     fn counters(&self) -> Counters {
         Counters::default()
     }
@@ -151,7 +151,7 @@ impl Engine for Postgres {
 struct PostgresSession {
     client: Client,
     table: String,
-    /// The statement's text, made anew each time in the same memory.
+    /// The statement's text; each statement reuses the memory.
     text: String,
 }
 

@@ -1,5 +1,5 @@
-//! What is going on in an open database: one table's figures without reading it, a check of one
-//! table, transactions and locks.
+//! Inspects an open database: figures of one table without reading it, a check of one table,
+//! transactions and locks.
 
 use crate::Database;
 use crate::api::stats::{CheckReport, IndexStats};

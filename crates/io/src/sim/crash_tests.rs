@@ -203,7 +203,7 @@ fn what_a_killed_process_wrote_is_there_and_not_durable() {
     let twice = killed().crash(CrashPolicy::Killed, 2);
     assert_eq!((twice.hash(), twice.unsynced_of_killed("a")), (kept.hash(), 9));
     assert_eq!(twice.crash(CrashPolicy::LoseAll, 3).hash(), old.hash());
-    // Whoever syncs a file or a directory syncs what others changed there.
+    // A sync of a file or a directory also syncs the changes of other processes.
     let disk = killed();
     syncs(&disk, "a");
     let lost = disk.crash(CrashPolicy::LoseAll, 2);

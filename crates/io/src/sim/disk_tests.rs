@@ -14,7 +14,7 @@ fn code<T>(result: Result<T>) -> Option<Code> {
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a disk holds.
+/// The content of a disk.
 fn files(disk: &SimDisk) -> Files {
     disk.paths().into_iter().map(|p| (p.clone(), disk.content(&p).unwrap_or_default())).collect()
 }
@@ -146,7 +146,7 @@ fn names_need_their_directory_synced() {
     assert_eq!(code(env.sync_dir("none")), Some(Code::FileMissing));
 }
 
-/// What reading, writing, syncing and renaming say of such a fault.
+/// The results of reading, writing, syncing and renaming under such a fault.
 fn of_sync_or_name(kind: FaultKind) -> [Option<Code>; 4] {
     match kind {
         FaultKind::SyncError => [None, None, Some(Code::SyncFailed), None],

@@ -162,7 +162,8 @@ fn a_panic_of_a_background_thread_fails_its_join() {
     assert_eq!(task.join().err().map(|e| e.code()), Some(Code::Internal));
 }
 
-/// A crash in the middle: writers see errors, waiters are unwound, destructors run, nobody stays.
+/// A crash during work: writers get errors, waiters are unwound, destructors run, and no thread
+/// remains.
 #[test]
 fn a_crash_ends_every_thread() {
     struct Ended(Arc<AtomicU64>, Arc<Runtime>);
@@ -224,7 +225,7 @@ fn stop_ends_threads_that_would_wait_for_ever() {
     task.expect("spawn").join().expect("unwound");
 }
 
-/// The rule that nobody holds a `Mutex` over a wait: who breaks it is told, after a while.
+/// The rule that no thread holds a `Mutex` during a wait: a violation is reported after a while.
 #[test]
 fn a_mutex_held_over_a_wait_is_reported_as_a_hang() {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions { step_switch: 1, ..SimOptions::new(1) });

@@ -1,16 +1,16 @@
-//! A flush list: dirty pages by the time of their first change, the newest at the head. The links
-//! are real; a tree of counts beside them says how many pages lie between two, so that a walk over
-//! millions of pages is counted without being made. Both ways of walking give the same numbers.
+//! A flush list: dirty pages ordered by the time of their first change, the newest at the head. The
+//! links are real. A tree of counts next to them tells how many pages lie between two, so a walk
+//! over millions of pages can be counted without visiting them. Both ways give the same numbers.
 //!
-//! Invariant: numbers of pages ascend from the tail to the head, for a page that becomes dirty goes
-//! to the head and a number is never given twice.
+//! Invariant: page numbers ascend from the tail to the head, because a page that becomes dirty goes
+//! to the head and a number is never reused.
 
 use std::collections::BTreeSet;
 
 /// No page.
 const NONE: u32 = u32::MAX;
 
-/// Whether a page is under I/O, or held in its place by a scan.
+/// Whether a page is being read or written, or held in its position by a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fix {
     /// Neither.
@@ -31,14 +31,14 @@ struct Page {
     listed: bool,
 }
 
-/// Where a walk ended.
+/// The end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// At a page of the build.
     Own(u32),
-    /// The budget is used up; this page was the last one looked at.
+    /// The budget is used up; this page was the last one visited.
     Budget(u32),
-    /// The head is behind it.
+    /// The walk has passed the head.
     End,
 }
 
@@ -105,20 +105,20 @@ pub struct FlushList {
     head: u32,
     tail: u32,
     len: u64,
-    /// Walks count instead of following the links.
+    /// Walks are counted instead of following the links.
     jumps: bool,
     ops: Vec<Op>,
 }
 
-/// What happened to a list, for a count by hand: a test reads it.
+/// The operations on a list, for a count by hand in a test.
 #[cfg_attr(not(test), allow(dead_code))]
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     /// A page joined at the head.
     Push,
-    /// This one left.
+    /// This page left.
     Remove(u32),
-    /// Pages were looked at from this one on, with this budget: so many.
+    /// Pages were visited from this one on, with this budget: this many.
     Walk(u32, u64, u64),
 }
 
@@ -169,13 +169,13 @@ impl FlushList {
         }
     }
 
-    /// What happened to it since it was made.
+    /// The operations since the list was created.
     #[cfg(test)]
     pub fn ops(&self) -> &[Op] {
         &self.ops
     }
 
-    /// A page becomes dirty.
+    /// A page becomes dirty and joins the list.
     pub fn push(&mut self) -> u32 {
         self.note(Op::Push);
         let number = self.link(false);
@@ -187,7 +187,7 @@ impl FlushList {
         number
     }
 
-    /// A page is clean.
+    /// A page becomes clean and leaves the list.
     pub fn remove(&mut self, number: u32) {
         let Page { older, newer, listed, own, .. } = self.pages[number as usize];
         if !listed {
@@ -210,12 +210,12 @@ impl FlushList {
         }
     }
 
-    /// Pages in it.
+    /// Number of pages in the list.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Pages of the build in it.
+    /// Number of pages of the build in the list.
     pub fn own(&self) -> usize {
         self.own.len()
     }
@@ -225,7 +225,7 @@ impl FlushList {
         Some(self.tail).filter(|p| *p != NONE)
     }
 
-    /// The page next to it towards the head (InnoDB's `prev`).
+    /// The adjacent page towards the head (InnoDB's `prev`).
     pub fn newer(&self, number: u32) -> Option<u32> {
         Some(self.pages[number as usize].newer).filter(|p| *p != NONE)
     }
@@ -245,7 +245,7 @@ impl FlushList {
         self.pages[number as usize].fix
     }
 
-    /// Sets it.
+    /// Sets the I/O-fix state of a page.
     pub fn set_fix(&mut self, number: u32, fix: Fix) {
         self.pages[number as usize].fix = fix;
     }
@@ -255,19 +255,19 @@ impl FlushList {
         self.pages[number as usize].pins > 0
     }
 
-    /// A thread begins or ends to use the page.
+    /// A thread begins (or ends) to use the page.
     pub fn pin(&mut self, number: u32, by: i16) {
         let pins = &mut self.pages[number as usize].pins;
         *pins = pins.wrapping_add_signed(by);
     }
 
-    /// The page at this place, counted from the tail.
+    /// The page at this rank, counted from the tail.
     pub fn at(&self, rank: u64) -> Option<u32> {
         (rank < self.len).then(|| self.counts.select(rank))
     }
 
-    /// Looks at pages from `from` on towards the head, until one is the build's or `budget` are
-    /// looked at. Returns how many were.
+    /// Visits pages from `from` on towards the head, until one belongs to the build or `budget`
+    /// pages are visited. Returns the number visited.
     pub fn walk(&mut self, from: u32, budget: u64) -> (u64, Stop) {
         let found = if self.jumps { self.jump(from, budget) } else { self.step(from, budget) };
         self.note(Op::Walk(from, budget, found.0));

@@ -1,6 +1,6 @@
-//! `lab flush-scan` (P1, P2): an index was built through the page pool, unlogged, and its pages
-//! must be flushed before it may be used. How they are found among all dirty pages decides whether
-//! the writers notice.
+//! `lab flush-scan` (P1, P2): an index was built through the page pool without logging, and its
+//! pages must be flushed before the index may be used. The way in which they are found among all
+//! dirty pages decides whether writers slow down.
 
 mod list;
 mod ours;
@@ -26,13 +26,13 @@ const SCANS: [(&str, Scan, usize); 4] = [
     ("optimistic, first version", Scan::Optimistic { latched: false }, 4),
     ("optimistic", Scan::Optimistic { latched: true }, 2),
 ];
-/// The age at which writers wait, in eighths of what users may fill of the log.
+/// The age at which writers wait, in eighths of the part of the log that users may fill.
 const TRIGGER_EIGHTHS: u64 = 5;
-/// Ours.
+/// The engine's policy.
 const OURS: (&str, usize) = ("evenkeel", 3);
 
-/// Pages of one instance from the oldest to the newest, true for those of the build: it made them
-/// dirty last, among those that writers made dirty meanwhile.
+/// Pages of one instance from the oldest to the newest, true for those of the build. The build made
+/// its pages dirty last, among pages that writers made dirty meanwhile.
 fn layout(setup: &Setup, instance: u64) -> Vec<bool> {
     let part = |n: u64| n / setup.instances + u64::from(instance < n % setup.instances);
     let (pages, own) = (part(setup.pages), part(setup.own));
@@ -48,13 +48,13 @@ fn layout(setup: &Setup, instance: u64) -> Vec<bool> {
     (0..pages).map(place).collect()
 }
 
-/// What one policy did.
+/// The results of one policy.
 struct Scanned {
     tally: Tally,
-    /// From the first look to the last page; none: it did not end in time.
+    /// From the first visit to the last page; `None`: it did not end in time.
     ddl_s: Option<f64>,
     longest_ns: u64,
-    /// Times that a writer found no free frame.
+    /// Number of times that a writer found no free frame.
     frameless: u64,
     done: Vec<u64>,
 }
@@ -81,17 +81,17 @@ fn run_scan(setup: &Setup, scan: Scan) -> Scanned {
     Scanned { tally, ddl_s, longest_ns: world.longest_ns, frameless: world.frameless, done }
 }
 
-/// Nobody else around.
+/// A setup without other threads.
 fn alone(setup: &Setup) -> Setup {
     Setup { writers: 0, before_s: 0, shown_s: 0, limit_s: u64::MAX >> 32, ..setup.clone() }
 }
 
-/// Nobody was around for so long that the cleaner has written all other pages.
+/// A setup without other threads, in which the cleaner has already written all other pages.
 fn idle(setup: &Setup) -> Setup {
     Setup { pages: setup.own, ..alone(setup) }
 }
 
-/// Steps of a policy with nobody else around: what theory speaks of.
+/// Steps of a policy without other threads, as in the theory.
 fn quiet_steps(setup: &Setup, scan: Scan) -> u64 {
     run_scan(&alone(setup), scan).tally.steps
 }
@@ -102,7 +102,8 @@ fn median(values: &[u64]) -> f64 {
     sorted.get(sorted.len() / 2).map_or(0.0, |v| *v as f64)
 }
 
-/// The whole seconds in which the pages were flushed, and the one around a short flush.
+/// The worst of the whole seconds in which the pages were flushed; for a short flush, of the second
+/// around it.
 fn worst(done: &[u64], from: u64, seconds: f64) -> f64 {
     let to = (from as usize + seconds.ceil().max(1.0) as usize).min(done.len());
     done[(from as usize).min(to)..to].iter().min().map_or(0.0, |v| *v as f64)
@@ -133,7 +134,7 @@ fn scanned_row(setup: &Setup, scanned: &Scanned, scan: Scan) -> Vec<Option<f64>>
     let worst = worst(&scanned.done, setup.before_s, during);
     let count = |n: u64| Some(n as f64);
     let is_optimistic = matches!(scan, Scan::Optimistic { .. });
-    // A section of the scan is as long as it is, however old the log is.
+    // The length of a section of the scan does not depend on the age of the log.
     let hold = Some(scanned.longest_ns as f64 / SECOND);
     vec![
         count(scanned.tally.steps),
@@ -155,13 +156,13 @@ fn scanned_row(setup: &Setup, scanned: &Scanned, scan: Scan) -> Vec<Option<f64>>
     ]
 }
 
-/// The time of the question that looked at most buckets.
+/// The time of the operation that visited the most buckets.
 fn hold_s(setup: &Setup, ours: &ours::Ours) -> f64 {
     (setup.hold_ns + ours.looks_most * setup.step_ns) as f64 / SECOND
 }
 
-/// The longest hold when the oldest page is as old as the log may become before writers wait for
-/// their own share: then the law sums the most buckets.
+/// The longest hold when the oldest page has the greatest age before writers wait for their share
+/// of the log: then the law sums the most buckets.
 fn hold_with_an_old_log_s(setup: &Setup) -> f64 {
     let old = Setup { age_eighths: TRIGGER_EIGHTHS, ..setup.clone() };
     hold_s(&old, &ours::run(&old, 2, &ours::Built::default()))
@@ -199,10 +200,10 @@ fn counts(done: &[u64]) -> impl Iterator<Item = f64> {
     done.iter().map(|v| *v as f64)
 }
 
-/// Steps by number of dirty pages, doubling up to the size of the setup.
+/// Steps by number of dirty pages, which doubles up to the size of the setup.
 fn growth(setup: &Setup) -> Vec<Line> {
     let mut lines = Vec::new();
-    // With nobody else around the two versions of the optimistic scan do the same.
+    // Without other threads the two versions of the optimistic scan do the same.
     for (name, scan, colour) in SCANS.into_iter().filter(|s| !is_first_version(s.1)) {
         let points = (0..5).rev().map(|halvings| {
             let smaller = Setup { pages: setup.pages >> halvings, ..setup.clone() };
@@ -216,7 +217,7 @@ fn growth(setup: &Setup) -> Vec<Line> {
 /// The experiment.
 ///
 /// # Errors
-/// Of the engine, while it builds an index.
+/// Those of the engine, while it builds an index.
 pub fn run(setup: &Setup) -> Result<Outcome> {
     let (mut policies, mut rates) = (Vec::new(), Vec::new());
     for (name, scan, colour) in SCANS {

@@ -1,9 +1,10 @@
-//! What replaces the flush list: the engine's own buckets of dirty pages, driven at the same size
-//! by the same writers, and the engine's own index build, which dirties one page: the catalog's.
+//! The alternative to the flush list: the engine's own buckets of dirty pages, driven at the same
+//! size by the same writers, and the engine's own index build, which dirties only pages of the
+//! catalog.
 //!
-//! A build in the pool: its runs go to the disk that the page cleaner uses, in beats that ask the
-//! engine's governor; then its pages join the buckets, are written at once, and leave them. No
-//! transaction waits for the log here, so the governor sees no user wait.
+//! A build in the pool works as follows. Its runs go to the disk that the page cleaner uses, in
+//! beats for which it asks the engine's governor. Then its pages join the buckets, are written at
+//! once, and leave them. No transaction waits for the log here, so the governor sees no user wait.
 
 use super::setup::Setup;
 use evenkeel::{ColumnSpec, ColumnType, Database, IndexSpec, Metric, Options, TableSpec, Value};
@@ -20,20 +21,20 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 const SECOND: u64 = 1_000_000_000;
-/// A cleaner to which nothing is issued looks again after so long.
+/// A cleaner without a batch looks again after this time.
 const IDLE_NS: u64 = 10_000_000;
 /// Bytes of a beat of background work.
 const BEAT_BYTES: u64 = 1 << 20;
-/// Tables the dirty pages belong to.
+/// Number of tables to which the dirty pages belong.
 const TREES: u64 = 16;
 /// The tree of the catalog's pages.
 const CATALOG: TreeId = TreeId(TREES as u32 + 1);
-/// That of a frame whose page is clean again before the cleaner came by.
+/// The tree of a frame whose page became clean before the cleaner reached it.
 const CLEAN: TreeId = TreeId(0);
-/// Bytes of a row of the indexed table that its index holds: a number and the primary key.
+/// Bytes of a row of the indexed table that the index holds: a number and the primary key.
 const ENTRY_BYTES: u64 = 20;
 
-/// What a build by the engine did.
+/// The work of a build by the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Built {
     /// Rows of the table.
@@ -44,10 +45,10 @@ pub struct Built {
     pub pages: u64,
 }
 
-/// Builds an index of so many bytes with the engine, on a disk in memory whose time is virtual.
+/// Builds an index of about this many bytes with the engine, on a disk in memory in virtual time.
 ///
 /// # Errors
-/// Of the engine.
+/// Those of the engine.
 pub fn build(bytes: u64, seed: u64) -> Result<Built> {
     let sim = SimEnv::on(SimDisk::new(seed), SimOptions::quiet(seed));
     let built = build_on(&sim, bytes / ENTRY_BYTES);
@@ -77,22 +78,23 @@ fn build_on(sim: &SimEnv, rows: u64) -> Result<Built> {
     Ok(built)
 }
 
-/// What the buckets cost.
+/// The cost of the buckets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ours {
     /// Transactions ended in each second.
     pub done: Vec<u64>,
-    /// The most entries looked at while the mutex was held once.
+    /// The most entries visited while the mutex was held once.
     pub looks_most: u64,
-    /// Entries looked at in all.
+    /// Entries visited in total.
     pub looks: u64,
     /// Pages that became dirty.
     pub joined: u64,
     /// Pages flushed.
     pub flushed: u64,
-    /// Entries looked at when the pages of the build joined and left.
+    /// Entries visited when the pages of the build joined and left.
     pub build_looks: u64,
-    /// From the first byte of the build that is written to the last page; none: not in this time.
+    /// From the first byte that the build writes to its last page; `None`: it did not finish in
+    /// time.
     pub ddl_s: Option<f64>,
 }
 
@@ -102,33 +104,33 @@ type Pages = Vec<Page>;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A writer has done the rest of its transaction.
+    /// A writer has finished the rest of its transaction.
     Body,
-    /// A cleaner looks.
+    /// A cleaner looks for a batch.
     Batch,
-    /// A batch of a cleaner is on the disk.
+    /// The batch of a cleaner is on the disk.
     Written(Pages),
-    /// The build asks whether it may go on.
+    /// The build requests its next beat.
     Build,
-    /// It writes so many bytes.
+    /// The build writes this many bytes.
     Run(u64),
-    /// Its pages are on the disk.
+    /// The pages of the build are on the disk.
     Built(Pages),
 }
 
-/// What was asked of the buckets, for a count by hand: a test reads it.
+/// The operations on the buckets, for a count by hand in a test.
 #[cfg_attr(not(test), allow(dead_code))]
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// A page joined at this log end.
+    /// A page joined at this end of the log.
     Join(Lsn),
     /// The page of a frame left the bucket that has this number.
     Leave(u64, u32),
-    /// How many are older.
+    /// The pages that are older were counted.
     Older(Lsn),
-    /// So many of the oldest were taken.
+    /// This many of the oldest pages were taken.
     Take(u64),
-    /// The pacing law looked, at this time.
+    /// The pacing law was evaluated at this time.
     Tick(u64, Surroundings),
 }
 
@@ -141,16 +143,16 @@ struct Pool<'a> {
     limits: Limits,
     governor: PriorityGovernor,
     around: Surroundings,
-    /// By how much a transaction is delayed because the log is old.
+    /// Delay of a transaction because the log is old.
     delay_ns: u64,
-    /// The tree of each page ever dirty; its number serves as frame.
+    /// The tree of each page that was ever dirty; the page's number is its frame.
     trees: Vec<TreeId>,
     draining: Draining,
     /// Pages that are being written.
     in_flight: u64,
     mutex_free: u64,
     disk_free: u64,
-    /// What the build has to write yet: bytes of runs, then pages.
+    /// The remaining work of the build: bytes of runs, then pages.
     build: Built,
     ours: Ours,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -165,7 +167,7 @@ impl Pool<'_> {
         }
     }
 
-    /// Runs `f` under the mutex from `time` on; when it is free again.
+    /// Runs `f` under the mutex from `time` on; returns the time at which the mutex is free again.
     fn locked<T>(&mut self, time: u64, f: impl FnOnce(&mut Self) -> T) -> (u64, T) {
         let before = self.dirty.looks().all;
         let result = f(self);
@@ -196,7 +198,7 @@ impl Pool<'_> {
         self.events.push(Reverse((time, self.number, event)));
     }
 
-    /// When the disk, which has one queue, has written so many bytes.
+    /// The time at which the disk, which has one queue, has written this many bytes.
     fn disk(&mut self, time: u64, class: Class, bytes: u64) -> u64 {
         self.disk_free = self.disk_free.max(time) + bytes * SECOND / self.setup.disk_bytes_per_sec;
         let end = self.disk_free + self.setup.io_ns;
@@ -264,7 +266,7 @@ impl Pool<'_> {
         }
         self.in_flight += taken.len() as u64;
         let bytes = taken.len() as u64 * self.setup.page_bytes;
-        // Required, as the engine's page cleaner says: granted at once.
+        // The work is required, as the engine's page cleaner reports it, and is granted at once.
         self.governor.grant(Class::Checkpoint, bytes, true, time);
         let end = self.disk(time, Class::Checkpoint, bytes);
         self.at(end, Event::Written(taken));
@@ -282,8 +284,8 @@ impl Pool<'_> {
         }
     }
 
-    /// The build asks for its next beat; with its runs on the disk it changes pages of the catalog,
-    /// which are written at once, as by a checkpoint.
+    /// The build requests its next beat. When its runs are on the disk it changes pages of the
+    /// catalog, which are written at once, as by a checkpoint.
     fn build(&mut self, time: u64) {
         let part = self.build.bytes.min(BEAT_BYTES);
         if part > 0 {
@@ -325,14 +327,15 @@ impl Pool<'_> {
     }
 }
 
-/// A log that is as old as the setup says when all these pages are dirty; at three eighths, the
-/// target age, the cleaner must keep up. What users may fill is less than the log by some segments.
+/// A log size for which the age of the setup is reached when all these pages are dirty; at three
+/// eighths, the target age, the cleaner must keep up. User transactions may fill the log except for
+/// some segments.
 pub fn log_bytes(setup: &Setup) -> u64 {
     let users = setup.pages * (setup.tx_log_bytes / setup.pages_per_tx) / setup.age_eighths * 8;
     (u128::from(users) * u128::from(users) / u128::from(Limits::of_log(users).user())) as u64
 }
 
-/// Nothing is dirty yet.
+/// The pool without dirty pages.
 fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
     let log_bytes = log_bytes(setup);
     let frames = setup.pages / 2 * 3;
@@ -345,7 +348,7 @@ fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
         pacer: Pacer::default(),
         limits,
         governor: PriorityGovernor::default(),
-        // As in the engine, what users may fill.
+        // As in the engine, the part of the log that users may fill.
         around: Surroundings { log_bytes: limits.user(), frames, ..Surroundings::default() },
         delay_ns: 0,
         trees: Vec::new(),
@@ -361,13 +364,13 @@ fn pool<'a>(setup: &'a Setup, build: &Built) -> Pool<'a> {
     }
 }
 
-/// The same writers on the engine's buckets for so many seconds, and from `before_s` on a build
-/// that writes what this one did.
+/// The same writers on the engine's buckets for this many seconds, and from `before_s` on a build
+/// that writes as much as this one did.
 pub fn run(setup: &Setup, seconds: u64, build: &Built) -> Ours {
     run_noted(setup, seconds, build).0
 }
 
-/// The same, with what was asked of the buckets from the first page on.
+/// The same, with the operations on the buckets from the first page on.
 pub fn run_noted(setup: &Setup, seconds: u64, build: &Built) -> (Ours, Vec<Op>) {
     let mut pool = pool(setup, build);
     for _ in 0..setup.pages {

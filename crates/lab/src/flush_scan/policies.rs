@@ -1,18 +1,19 @@
-//! The policies that find the pages of a build in a flush list, as reported: each is the loop of
-//! the original on a list, with the mutex held and let go where the original does.
+//! The policies that find the pages of a build in a flush list, as reported. Each has the loop of
+//! the original, and holds and releases the mutex where the original does.
 
 use super::list::{Fix, Stop};
 use super::setup::Setup;
 use super::world::World;
 
-/// A way to find them.
+/// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// From the tail again after each page, for the page next to it may have gone meanwhile.
+    /// Restarts at the tail after each page, because the adjacent page may have left meanwhile.
     Restart,
-    /// One pass; whoever removes the page where it is to go on moves the pointer on.
+    /// One pass with a hazard pointer: a thread that removes the page where the scan continues
+    /// moves the pointer.
     Hazard,
-    /// One pass that pins the page where it is to go on, then `Restart` for what that missed.
+    /// One pass that pins the page where it continues, then `Restart` for the pages that it missed.
     /// `latched`: the state of a page is read under the page's own lock, as in the second version
     /// of that patch.
     Optimistic {
@@ -21,20 +22,20 @@ pub enum Scan {
     },
 }
 
-/// What it cost.
+/// The cost of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Pages of the list that were looked at.
+    /// Pages of the list that were visited.
     pub steps: u64,
-    /// Those of the build that were flushed.
+    /// Pages of the build that were flushed.
     pub flushed: u64,
-    /// Scans begun at the tail.
+    /// Scans that began at the tail.
     pub scans: u64,
-    /// Pages that the optimistic pass left to the one after it.
+    /// Pages that the optimistic pass left to the next pass.
     pub missed: u64,
     /// Locks of single pages taken.
     pub page_locks: u64,
-    /// Times that the page where it was to go on had left the list.
+    /// Number of times that the page where the pass should continue had left the list.
     pub lost: u64,
 }
 
@@ -53,21 +54,21 @@ impl Tally {
 /// One scan of one list.
 pub struct Scanner<'a, 'w> {
     setup: &'a Setup,
-    /// The list and all around it.
+    /// The list and the threads around it.
     pub world: &'w mut World<'a>,
-    /// What it cost so far.
+    /// The cost up to now.
     pub tally: Tally,
     /// Steps since the mutexes were taken.
     processed: u64,
 }
 
 impl<'a, 'w> Scanner<'a, 'w> {
-    /// A scan; it has the mutexes.
+    /// A scan that holds the mutexes.
     pub fn new(setup: &'a Setup, world: &'w mut World<'a>) -> Scanner<'a, 'w> {
         Scanner { setup, world, tally: Tally::default(), processed: 0 }
     }
 
-    /// Flushes every page of the build; false if the time was over before.
+    /// Flushes every page of the build; false if the time ran out.
     pub fn run(mut self, scan: Scan) -> (Tally, bool) {
         let whole = match scan {
             Scan::Restart => self.restart(),
@@ -82,8 +83,8 @@ impl<'a, 'w> Scanner<'a, 'w> {
         self.world.now >= self.setup.limit_s * 1_000_000_000
     }
 
-    /// Looks on from `from` until a page is the build's. Lets the mutexes go after every section,
-    /// unless the page it stands on is fixed: that one may not stay where it is.
+    /// Visits pages from `from` on until one belongs to the build. Releases the mutexes after every
+    /// section, unless the current page is fixed for I/O: such a page may leave the list meanwhile.
     fn find(&mut self, from: Option<u32>) -> Option<u32> {
         let mut at = from;
         while let Some(page) = at {
@@ -112,7 +113,7 @@ impl<'a, 'w> Scanner<'a, 'w> {
         None
     }
 
-    /// Writes a page with the mutexes let go and takes it off the list.
+    /// Writes a page with the mutexes released, and removes it from the list.
     fn flush(&mut self, page: u32) {
         self.world.list.set_fix(page, Fix::Io);
         self.world.let_go(self.setup.io_ns);
@@ -142,7 +143,7 @@ impl<'a, 'w> Scanner<'a, 'w> {
             if self.world.list.own() == 0 {
                 return true;
             }
-            // Somebody has the rest: again, after a while.
+            // The rest of the pages is in use: retry after a while.
             self.world.let_go(self.setup.io_ns);
             self.processed = 0;
         }
@@ -182,7 +183,8 @@ impl<'a, 'w> Scanner<'a, 'w> {
                 from = next;
                 if let Some(next) = next {
                     if !self.world.list.is_listed(next) {
-                        // It was being written all the while, and has left: nowhere to go on.
+                        // The page was being written and has left the list: the pass has lost its
+                        // position.
                         self.tally.lost += 1;
                         return true;
                     }
@@ -196,8 +198,8 @@ impl<'a, 'w> Scanner<'a, 'w> {
         !self.is_late()
     }
 
-    /// Makes the page sticky unless it is fixed or in use. Without its lock the state that is read
-    /// is an old one: that of a page whose writing has just begun is taken for free.
+    /// Makes the page sticky unless it is fixed or in use. Without the page lock the state may be
+    /// outdated: a page whose write has just begun appears free.
     fn pin(&mut self, page: u32, latched: bool) -> bool {
         if latched {
             self.tally.page_locks += 2;

@@ -1,4 +1,4 @@
-//! What a flush-scan experiment is given.
+//! The parameters of a flush-scan experiment.
 
 use crate::outcome;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Sizes, times and rates; times in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Dirty pages, of all instances.
     pub pages: u64,
@@ -21,25 +21,25 @@ pub struct Setup {
     pub tx_ns: u64,
     /// Pages that a transaction reads into free frames and makes dirty.
     pub pages_per_tx: u64,
-    /// One page of a list is looked at.
+    /// Time of a visit of one page of a list.
     pub step_ns: u64,
-    /// A scan lets the mutexes go after this many steps.
+    /// A scan releases the mutexes after this many steps.
     pub section_steps: u64,
     /// ... for this long.
     pub gap_ns: u64,
-    /// Anything but a scan holds the mutex this long per page.
+    /// All other threads hold the mutex this long per page.
     pub hold_ns: u64,
-    /// A thread that finds the mutex taken looks again after this long.
+    /// A thread that finds the mutex taken polls it again after this long.
     pub poll_ns: u64,
-    /// ... and sleeps after this many looks.
+    /// ... and sleeps after this many polls.
     pub polls: u64,
-    /// One that was woken runs after about this long.
+    /// A woken thread runs after about this long.
     pub wake_ns: u64,
     /// Reading or writing one page.
     pub io_ns: u64,
     /// The cleaner hands one page to the disk in this time.
     pub issue_ns: u64,
-    /// Threads that hear of ended writes.
+    /// Threads that handle completed writes.
     pub io_threads: u64,
     /// Free frames that the cleaner keeps in each instance.
     pub free_frames: u64,
@@ -49,22 +49,23 @@ pub struct Setup {
     pub disk_bytes_per_sec: u64,
     /// Log written per transaction, bytes.
     pub tx_log_bytes: u64,
-    /// Age of the oldest page at first, in eighths of what users may fill of the log.
+    /// Age of the oldest page at the beginning, in eighths of the part of the log that users may
+    /// fill.
     pub age_eighths: u64,
-    /// Others' pages that became dirty while the index was built, per page of it.
+    /// Pages of other tables that became dirty during the index build, per page of the index.
     pub mixed: u64,
-    /// Pages in use at a time, and neighbours on disk of those that the cleaner writes, lie among
-    /// so many of the newest, of all instances.
+    /// Pages in use, and the neighbours on disk of pages that the cleaner writes, lie among this
+    /// many of the newest pages of all instances.
     pub recent: u64,
     /// Percent of the pages in a batch of the cleaner that are such neighbours.
     pub neighbours_pct: u64,
     /// Seconds before the index is to be flushed.
     pub before_s: u64,
-    /// Seconds shown at least.
+    /// Least number of seconds shown.
     pub shown_s: u64,
-    /// An experiment ends after so many seconds.
+    /// An experiment ends after this many seconds.
     pub limit_s: u64,
-    /// Walks of the list are counted, not made.
+    /// Walks of the list are counted instead of followed.
     pub jumps: bool,
 }
 
@@ -96,7 +97,7 @@ impl Setup {
             tx_log_bytes: 600,
             age_eighths: 3,
             mixed: 2,
-            // As many as the build's lie among.
+            // As many pages as those among which the build's lie.
             recent: (3_000 / scale).max(8) * 3,
             neighbours_pct: 50,
             before_s: 5,
@@ -111,7 +112,7 @@ impl Setup {
         self.disk_bytes_per_sec / self.page_bytes
     }
 
-    /// For the report: every number.
+    /// Every number, for the report.
     pub fn settings(&self) -> BTreeMap<String, Value> {
         outcome::settings(&json!({
             "pages": self.pages,

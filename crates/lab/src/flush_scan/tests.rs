@@ -1,5 +1,5 @@
-//! Steps against a brute-force count, their growth against theory, and the rules of the pass that
-//! pins.
+//! Tests: scan steps against a brute-force count, their growth against theory, and the rules of the
+//! optimistic pass that pins pages.
 
 use super::list::{self, Fix, FlushList};
 use super::ours::{self, Built, Op};
@@ -14,7 +14,7 @@ fn small(seed: u64) -> Setup {
     Setup { own: 40, ..Setup::new(1000, seed) }
 }
 
-/// Steps of a scan that begins at the tail again after each page, counted on a plain row of pages.
+/// Steps of a scan that restarts at the tail after each page, counted on a plain row of pages.
 fn restart_by_hand(mut pages: Vec<bool>) -> u64 {
     let mut steps = 0;
     loop {
@@ -43,14 +43,14 @@ fn brute_force_counts_the_same_steps() {
         }
         assert_eq!(quiet_steps(&setup, Scan::Restart), restart, "seed {seed}");
         assert_eq!(quiet_steps(&setup, Scan::Hazard), once, "seed {seed}");
-        // Nothing is missed, so the second pass looks at every page that is left once.
+        // No page is missed, so the second pass visits every page that is left once.
         let twice = 2 * once - setup.own;
         assert_eq!(quiet_steps(&setup, Scan::Optimistic { latched: true }), twice, "seed {seed}");
     }
 }
 
-/// A list as a plain row of pages, with what happened to it in a run: steps are counted by looking
-/// at one page after the other. A walk begins at the tail, or behind the page looked at last.
+/// A list as a plain row of pages, with the operations of a run. Steps are counted by visiting one
+/// page after the other. A walk begins at the tail, or behind the page that was visited last.
 fn steps_by_hand(first: Vec<bool>, ops: &[list::Op]) -> u64 {
     let mut next = first.len() as u32;
     let mut row: Vec<(u32, bool)> = (0..).zip(first).collect();
@@ -83,17 +83,17 @@ fn steps_by_hand(first: Vec<bool>, ops: &[list::Op]) -> u64 {
     steps
 }
 
-/// At a thousandth of the pages, with writers and the cleaner at work, and with the first version,
-/// which loses its place: each scan looks at what a count by hand says.
+/// At a thousandth of the reported pages, with active writers and cleaner, and with the first
+/// version, which loses its position: each scan visits as many pages as the count by hand.
 #[test]
 fn brute_force_counts_the_same_steps_beside_writers() {
     let mut lost = 0;
     for seed in 0..8 {
-        // One seed is enough for the one that looks at so many.
+        // One seed is enough for the scan that visits so many pages.
         let slow = |scan| scan == Scan::Restart && seed > 0;
         for (name, scan, _) in super::SCANS.into_iter().filter(|s| !slow(s.1)) {
             let setup = Setup { instances: 1, own: 200, recent: 2_000, ..Setup::new(1000, seed) };
-            // Many pages beside those of the build are being written when a scan comes by.
+            // Many pages next to those of the build are being written when a scan passes.
             let setup = Setup { io_ns: 2_000_000, free_frames: 256, neighbours_pct: 90, ..setup };
             let first = layout(&setup, 0);
             let mut world = World::new(&setup, FlushList::new(first.clone(), true));
@@ -140,7 +140,8 @@ fn doubling_the_pages_doubles_the_steps_and_doubling_both_quadruples_those_of_re
 fn a_neighbour_in_use_or_under_io_is_left_to_the_second_pass() {
     let setup = alone(&small(1));
     for latched in [true, false] {
-        // Two pages of the build; the one to go on from after the first is being written.
+        // Two pages of the build; the page where the scan continues after the first is being
+        // written.
         let mut list = FlushList::new([false, true, false, false, true, false], false);
         list.set_fix(2, Fix::Io);
         list.pin(5, 1);
@@ -161,7 +162,8 @@ fn a_neighbour_in_use_or_under_io_is_left_to_the_second_pass() {
     }
 }
 
-/// Among the newest pages, where the build's are, some are in use and some are being written.
+/// The pages of the build lie among the newest pages; some of those are in use and some are being
+/// written.
 #[test]
 fn pages_that_may_not_be_pinned_are_met_beside_writers() {
     let (mut first, mut second) = (Tally::default(), Tally::default());
@@ -174,7 +176,7 @@ fn pages_that_may_not_be_pinned_are_met_beside_writers() {
         second.add(&run_scan(&setup, Scan::Optimistic { latched: true }).tally);
         own += setup.own;
     }
-    // Few, as was reported, and the second pass has no more to do than that.
+    // Few pages, as was reported, and the second pass only has to do those.
     assert!(second.missed > 0 && second.missed < own / 10, "{second:?}");
     assert_eq!(second.lost, 0, "{second:?}");
     assert!(second.scans <= 2 * 8 * 8 + second.missed, "{second:?}");
@@ -222,13 +224,13 @@ fn a_build_by_the_engine_writes_its_index_and_no_page_of_it() {
     assert!(two.pages < one.pages + 16, "pages do not grow with the index: {one:?} {two:?}");
 }
 
-/// What is compared with the scans is a run in which the index is built: its runs share the disk
-/// with the cleaner, its pages join and leave, and users hardly notice.
+/// The scans are compared with a run in which the engine builds the index: its runs share the disk
+/// with the cleaner, its pages join and leave, and the writers hardly slow down.
 #[test]
 fn the_build_of_ours_shares_the_disk_with_the_cleaner() {
     let setup = Setup { before_s: 1, ..Setup::new(10, 2) };
     let quiet = ours::run(&setup, 4, &Built::default());
-    // Of two seconds of this disk the cleaner needs three quarters.
+    // The cleaner needs three quarters of two seconds of this disk.
     let built = Built { rows: 0, bytes: setup.disk_bytes_per_sec / 2, pages: 3 };
     let built_in = ours::run(&setup, 4, &built);
     assert_eq!(built_in.build_looks, 2 * 2 * built.pages, "two counters, each page in and out");
@@ -242,8 +244,8 @@ fn the_build_of_ours_shares_the_disk_with_the_cleaner() {
     assert!(least(&built_in) > least(&quiet).map(|n| n * 9 / 10), "{:?}", built_in.done);
 }
 
-/// Buckets as a plain row: the bucket of each dirty page, and of each frame that no cleaner was
-/// handed. Which entries the engine's maps are asked for follows from looking at every page each
+/// Buckets as a plain row: the bucket of each dirty page, and of each frame that was not handed to
+/// a cleaner. Which entries of the engine's maps are visited follows from a look at every page each
 /// time.
 #[derive(Default)]
 struct ByHand {
@@ -253,7 +255,8 @@ struct ByHand {
     joined: u32,
     /// Frames whose pages are clean again.
     left: BTreeSet<u32>,
-    /// A bucket, and the frames that were taken together from it and not handed to a cleaner yet.
+    /// A bucket, with the frames that were taken together from it and are not yet handed to a
+    /// cleaner.
     drained: (u64, VecDeque<u32>),
     last: Option<(u64, u64)>,
 }
@@ -271,7 +274,7 @@ impl ByHand {
         self.buckets(|bucket| bucket * self.bucket_bytes < lsn)
     }
 
-    /// The entries that each look of a question looks at.
+    /// The numbers of entries that an operation visits each time it holds the mutex.
     fn looks(&mut self, op: Op) -> Vec<u64> {
         match op {
             Op::Join(end) => {
@@ -316,13 +319,13 @@ impl ByHand {
                     looks.push(self.buckets(|_| true));
                     return looks;
                 };
-                // Those before it are empty but for pages that are being written.
+                // The buckets before it are empty except for pages that are being written.
                 looks.push(self.buckets(|bucket| bucket <= oldest));
                 let some = self.frames.iter().filter(|frame| frame.0 == oldest);
                 self.drained = (oldest, some.map(|frame| frame.1).collect());
                 self.frames.retain(|frame| frame.0 != oldest);
             } else {
-                // A frame may have been put back into an older one: none is here.
+                // A frame may have been put back into an older bucket; here none was.
                 looks.push(self.buckets(|bucket| bucket < self.drained.0));
             }
             while taken < pages

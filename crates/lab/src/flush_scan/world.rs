@@ -1,15 +1,16 @@
-//! Virtual time around one flush list: writers who read pages into free frames and make them
-//! dirty, a page cleaner that makes frames free, and the mutex that all share with the scan.
+//! Simulates, in virtual time, the threads around one flush list: writers that read pages into free
+//! frames and change them, a page cleaner that frees frames, and the mutex that all share with the
+//! scan.
 //!
-//! The scan holds the mutexes of the flush list and of the pool together, so here they are one. A
-//! scan says [`World::held`] for the time it holds it and [`World::let_go`] for the time it does
-//! not; between the two everybody else lives. The mutex is not handed over: whoever runs takes it.
-//! A thread that finds it taken looks again now and then, later it sleeps; one that is woken by a
-//! release runs again only later, and may find the scan back by then.
+//! The scan holds the mutexes of the flush list and of the pool together, so one mutex stands for
+//! both here. A scan calls [`World::held`] for the time it holds the mutex and [`World::let_go`]
+//! for the time it does not; between the two all other threads run. The mutex is not handed over: a
+//! running thread takes it. A thread that finds it taken polls it for a while, then sleeps. A
+//! release wakes a sleeper, which runs only later, and the scan may hold the mutex again by then.
 //!
-//! Two things make one thread's wait that of others. Pages enter a flush list in the order of the
-//! log, so a writer that waits for the list keeps all that come after it waiting. And one cleaner
-//! makes the frames free that all writers of an instance take: it needs the mutex for every page.
+//! Two rules make other threads wait for one waiting thread. Pages enter a flush list in log order,
+//! so a writer that waits for the list delays all later ones. And one cleaner frees the frames that
+//! all writers of an instance take: it needs the mutex for every page.
 
 use super::list::{Fix, FlushList};
 use super::setup::Setup;
@@ -18,74 +19,76 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 const SECOND: u64 = 1_000_000_000;
-/// The cleaner looks this often.
+/// The interval of the cleaner.
 const CLEANER_NS: u64 = 10_000_000;
-/// It passes over so many pages that somebody has.
+/// The cleaner passes over this many pages that are in use.
 const CLEANER_LOOKS: usize = 64;
 
-/// Who wants the mutex, and for what.
+/// The threads that request the mutex, and their purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     /// A writer takes a free frame, to read a page into it.
     Frame(u32),
-    /// It has read the page.
+    /// A writer has read its page.
     Read(u32),
-    /// It puts the page, which is dirty now, into the list.
+    /// A writer puts its dirty page into the list.
     Writer(u32),
-    /// The cleaner makes the frame of a page free that is written, and where there is none looks
-    /// for a page to write; so many are wanted yet.
+    /// The cleaner frees the frame of a page that was written, or, if there is none, looks for a
+    /// page to write. This many frames are still needed.
     Look(u64),
-    /// It begins to write the page it found: it let go to see what else lies beside it on disk.
+    /// The cleaner begins to write the page that it found; it had released the mutex to look for
+    /// neighbours of the page on disk.
     Write(u32, u64),
-    /// A thread takes a page that is written off the list.
+    /// A thread removes a written page from the list.
     Written,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A writer comes to a page that is not in the pool.
+    /// A writer reaches a page that is not in the pool.
     Fetch(u32),
-    /// It has done the rest of its transaction.
+    /// A writer has finished the rest of its transaction.
     Body(u32),
-    /// The next writer whose page goes into a list.
+    /// The turn of the next writer whose page enters a list.
     Turn,
-    /// Wants the mutex.
+    /// A thread requests the mutex.
     Arrive(Who),
-    /// The cleaner looks how many frames are free.
+    /// The cleaner checks how many frames are free.
     Clean,
     /// A page is on the disk.
     Ends(u32),
 }
 
-/// One that writes, and what its transaction has yet to do.
+/// A writer, and the remaining work of its transaction.
 #[derive(Clone, Copy, Default)]
 struct Writer {
     /// A page it uses.
     pinned: Option<u32>,
-    /// Pages that become dirty yet.
+    /// Pages that will still become dirty.
     left: u64,
-    /// Those of them that are in the scanned instance.
+    /// Those of them in the scanned instance.
     here: u64,
-    /// Of these, those that are not read yet.
+    /// Those of the latter that are not read yet.
     unread: u64,
 }
 
-/// What makes frames free: one cleaner, the disk, and the threads that hear of ended writes.
+/// The threads that free frames: one cleaner, the disk, and the threads that handle completed
+/// writes.
 #[derive(Default)]
 struct Cleaner {
-    /// It has something to do.
+    /// The cleaner has work.
     is_up: bool,
-    /// Where it goes on in the list.
+    /// The page in the list where the cleaner continues.
     from: Option<u32>,
     /// Pages that are being written, or are written and still in the list.
     in_flight: u64,
-    /// The disk has nothing to do from then on.
+    /// The time from which the disk is idle.
     disk_free: u64,
     /// Written, and still in the list.
     ended: VecDeque<u32>,
-    /// Threads that take them off.
+    /// Number of threads that are removing written pages from the list.
     busy: u64,
-    /// Pages that are off the list and still in their frames.
+    /// Pages that have left the list and are still in their frames.
     clean: u64,
 }
 
@@ -95,14 +98,14 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// When it looks at the mutex next, from `time` on; none: it sleeps by then.
+    /// The time of the thread's next poll of the mutex, from `time` on; `None`: it sleeps by then.
     fn looks(&self, time: u64, setup: &Setup) -> Option<u64> {
         let looks = time.saturating_sub(self.spins_from).div_ceil(setup.poll_ns);
         (looks <= setup.polls).then_some(self.spins_from + looks * setup.poll_ns)
     }
 }
 
-/// What happens around a list.
+/// The threads around a list.
 pub struct World<'a> {
     setup: &'a Setup,
     rng: Rng,
@@ -110,13 +113,13 @@ pub struct World<'a> {
     pub now: u64,
     /// The list that is scanned.
     pub list: FlushList,
-    /// Moved on by whoever removes the page it names.
+    /// A hazard pointer: a thread that removes this page moves it to the next.
     pub hazard: Option<u32>,
     /// Transactions ended in each second.
     pub done: Vec<u64>,
     /// The longest time that a scan held the mutex.
     pub longest_ns: u64,
-    /// Times that a writer found no free frame.
+    /// Number of times that a writer found no free frame.
     pub frameless: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
@@ -128,13 +131,13 @@ pub struct World<'a> {
     held_since: Option<u64>,
     /// Free frames of this instance.
     free: u64,
-    /// Writers that sleep until there is one.
+    /// Writers that sleep until a frame is free.
     starved: VecDeque<u32>,
     cleaner: Cleaner,
 }
 
 impl<'a> World<'a> {
-    /// Writers and cleaner around a list, which is the first of the instances.
+    /// The writers and the cleaner around a list, which is the first of the instances.
     pub fn new(setup: &'a Setup, list: FlushList) -> World<'a> {
         let mut world = World {
             setup,
@@ -164,9 +167,9 @@ impl<'a> World<'a> {
         world
     }
 
-    /// The scan of the next instance begins, whose list is like the others were.
+    /// The scan of the next instance begins; its list is like the earlier ones.
     pub fn next_list(&mut self, list: FlushList) {
-        // What was on its way to the old list has gone with it, and who waits there waits no more.
+        // Threads that waited for the old list are gone with it.
         let cleans = |who| matches!(who, Who::Look(_) | Who::Write(..) | Who::Written);
         let mut events = std::mem::take(&mut self.events);
         events.retain(|e| match e.0.2 {
@@ -205,7 +208,7 @@ impl<'a> World<'a> {
     }
 
     fn begin(&mut self, writer: u32, time: u64) {
-        // It uses one of the dirty pages, if that is one of this list: what was changed lately.
+        // The transaction uses one of the recently changed pages, if that page is in this list.
         let mut pinned = None;
         if self.rng.one_in(self.setup.instances) {
             pinned = self.recent();
@@ -215,11 +218,11 @@ impl<'a> World<'a> {
         let here = (0..left).filter(|_| self.rng.one_in(self.setup.instances)).count() as u64;
         self.writers[writer as usize] = Writer { pinned, left, here, unread: here };
         let body = self.setup.tx_ns / 2 + self.rng.below(self.setup.tx_ns);
-        // With the time of the read, of which a transaction that waits for nothing knows one.
+        // The time of a read is included in that of a transaction without waits.
         self.at(time + body.saturating_sub(self.setup.io_ns), Event::Fetch(writer));
     }
 
-    /// The next page of this writer that has to be read into this instance.
+    /// The next page of this writer that must be read into this instance.
     fn fetch(&mut self, writer: u32, time: u64) {
         match self.writers[writer as usize].unread {
             0 => self.at(time + self.setup.io_ns, Event::Body(writer)),
@@ -227,7 +230,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A page that became dirty lately; none: the one drawn is the build's, which nobody else uses.
+    /// A page that became dirty recently; `None`: the page drawn belongs to the build, and no other
+    /// thread uses it.
     fn recent(&mut self) -> Option<u32> {
         let recent = self.setup.recent / self.setup.instances;
         let newest = self.list.len().min(recent.max(1));
@@ -235,7 +239,8 @@ impl<'a> World<'a> {
         self.list.at(rank).filter(|page| !self.list.is_own(*page))
     }
 
-    /// A page of this writer is in its list: the next one, or the transaction ends.
+    /// A page of this writer has entered its list: the writer goes on to its next page, or the
+    /// transaction ends.
     fn entered(&mut self, writer: u32, time: u64) {
         let left = &mut self.writers[writer as usize].left;
         *left -= 1;
@@ -271,7 +276,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Holds the mutex at `start`, and lets it go.
+    /// A thread takes the mutex at `start`, does its work, and releases it.
     fn pass(&mut self, who: Who, start: u64) {
         let end = start + self.setup.hold_ns;
         self.mutex_free = end;
@@ -311,8 +316,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A page that the cleaner may write: the oldest, or a neighbour of it on disk, which was
-    /// changed lately.
+    /// A page that the cleaner may write: the oldest, or a recently changed neighbour of it on
+    /// disk.
     fn find(&mut self) -> Option<u32> {
         if self.rng.below(100) < self.setup.neighbours_pct
             && let Some(page) = self.recent()
@@ -336,7 +341,7 @@ impl<'a> World<'a> {
     fn write(&mut self, page: u32, left: u64, end: u64) {
         if self.list.is_listed(page) && self.is_free(page) {
             self.list.set_fix(page, Fix::Io);
-            // One after the other, each instance having its part of the disk.
+            // One after the other; each instance has its share of the disk.
             let per_sec = (self.setup.disk_pages_per_sec() / self.setup.instances).max(1);
             self.cleaner.disk_free = self.cleaner.disk_free.max(end) + SECOND / per_sec;
             self.cleaner.in_flight += 1;
@@ -345,7 +350,7 @@ impl<'a> World<'a> {
         self.at(end + self.setup.issue_ns, Event::Arrive(Who::Look(left - 1)));
     }
 
-    /// A frame becomes free, and who waits for one is woken.
+    /// A frame becomes free; threads that wait for a frame are woken.
     fn evict(&mut self, end: u64) {
         self.cleaner.clean -= 1;
         self.free += 1;
@@ -368,24 +373,24 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Until a thread runs that was woken.
+    /// The time from the wake-up of a thread until it runs.
     fn latency(&mut self) -> u64 {
         self.setup.wake_ns / 2 + self.rng.below(self.setup.wake_ns)
     }
 
-    /// Whether nobody has the page, so that it may be written.
+    /// True if no thread uses the page, so that it may be written.
     fn is_free(&self, page: u32) -> bool {
         self.list.fix(page) == Fix::Free && !self.list.is_pinned(page)
     }
 
-    /// The write of a page ends so much later, and it leaves the list then.
+    /// The write of a page ends this much later; then the page leaves the list.
     #[cfg(test)]
     pub fn ends_io(&mut self, page: u32, after_ns: u64) {
         self.list.set_fix(page, Fix::Io);
         self.at(self.now + after_ns, Event::Ends(page));
     }
 
-    /// A page leaves the list; a hazard pointer on it moves on.
+    /// A page leaves the list; a hazard pointer to it moves to the next page.
     pub fn drop_page(&mut self, page: u32) {
         if self.hazard == Some(page) {
             self.hazard = self.list.newer(page);
@@ -403,18 +408,18 @@ impl<'a> World<'a> {
         self.longest_ns = self.longest_ns.max(end - since);
     }
 
-    /// The scan lets the mutex go for this long, and longer if somebody has it then.
+    /// The scan releases the mutex for this long, and longer if another thread holds it then.
     pub fn let_go(&mut self, ns: u64) {
         self.held_since = None;
         let end = self.now + ns;
-        // Of those that look, the first has it.
+        // Of the polling threads, the first one gets it.
         while let Some((look, at)) = self.first_look()
             && look < end
         {
             let waiter = self.waiters.swap_remove(at);
             self.pass(waiter.who, look);
         }
-        // Those that sleep are woken.
+        // Sleeping threads are woken.
         let time = self.mutex_free.max(self.now);
         let mut at = 0;
         while at < self.waiters.len() {
@@ -430,14 +435,14 @@ impl<'a> World<'a> {
         self.now = end.max(self.mutex_free);
     }
 
-    /// Who of the waiting finds the mutex free first, and when.
+    /// The waiting thread that polls the free mutex first, and the time.
     fn first_look(&self) -> Option<(u64, usize)> {
         let time = self.mutex_free.max(self.now);
         let looks = self.waiters.iter().enumerate();
         looks.filter_map(|(at, w)| Some((w.looks(time, self.setup)?, at))).min()
     }
 
-    /// Everybody else until `end`; `open`: the mutex can be had until then.
+    /// Runs all other threads until `end`; `open`: the mutex is free until then.
     fn live(&mut self, end: u64, open: Option<u64>) {
         while self.events.peek().is_some_and(|e| e.0.0 < end) {
             let Some(Reverse((time, _, event))) = self.events.pop() else { return };
@@ -473,8 +478,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The cleaner keeps as many frames free as there were, as fast as its part of the disk lets
-    /// it.
+    /// The cleaner restores the number of free frames, as fast as its share of the disk permits.
     fn clean(&mut self, time: u64) {
         let ticks = SECOND / CLEANER_NS;
         let most = (self.setup.disk_pages_per_sec() / self.setup.instances / ticks).max(1);

@@ -1,11 +1,11 @@
-//! Both ways to provide frames on a plain row of frames: no lists, no counters. Which frame is next
-//! says the time of its last change, and how many are free says a count of all of them.
+//! Both providers on a plain row of frames, without lists and counters. The next frame follows from
+//! the times of their last changes, and the number of free frames from a count of all.
 
 use super::providers::adjusted;
 use super::setup::Setup;
 use super::sim::{Event, Frame, Got, Provider, World};
 
-/// When each frame changed last, as a number that only grows.
+/// The last change of each frame, as a number that only grows.
 struct Stamps(Vec<u64>, u64);
 
 impl Stamps {
@@ -32,7 +32,7 @@ fn count_free(world: &World<'_>) -> u64 {
     frames(world, |frame| frame == Frame::Free).len() as u64
 }
 
-/// LRU managers.
+/// The LRU managers.
 pub struct Timers {
     stamps: Stamps,
     sleeps: Vec<u64>,
@@ -42,7 +42,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// As the other one begins.
+    /// The same initial state as the provider under test.
     pub fn new(setup: &Setup) -> Timers {
         Timers {
             stamps: Stamps::new(setup.frames),
@@ -136,7 +136,7 @@ impl Provider for Timers {
 }
 
 const PROVIDER: u32 = 0;
-/// Worker 0 provides; these clean.
+/// Worker 0 is the provider; these are the cleaners.
 const CLEANERS: [u32; 2] = [1, 2];
 
 /// The supply that is woken, with its marks and bounds as numbers.
@@ -146,22 +146,22 @@ pub struct Events {
     hand: usize,
     cold: Vec<u32>,
     waiting: Vec<u32>,
-    /// Since it last ran, somebody has seen that few are left.
+    /// A thread has seen since the supply's last run that few frames are left.
     seen_low: bool,
-    /// Who has been rung for and not heard it: the provider, threads without a frame, the cleaners.
+    /// Notifications not yet handled: of the provider, of threads without a frame, of the cleaners.
     rung: [bool; 3],
     provider_due: bool,
-    /// By cleaner: it is woken, or has a batch under way.
+    /// By cleaner: it was woken, or has a batch under way.
     at_work: [bool; 2],
-    /// What each has taken of the dirty frames and not written, the same one twice as two.
+    /// Dirty frames that each cleaner has taken and not written; a frame taken twice counts twice.
     taken: [Vec<u32>; 2],
-    /// Frames looked at in vain.
+    /// Frames examined in vain.
     fruitless: u64,
     free: u64,
 }
 
 impl Events {
-    /// As the other one begins.
+    /// The same initial state as the provider under test.
     pub fn new(setup: &Setup) -> Events {
         let low = (setup.frames / 32).clamp(4, 4096);
         Events {
@@ -187,7 +187,8 @@ impl Events {
         self.rung[1] = true;
     }
 
-    /// Looks at up to `most` frames until so many are free; how many it freed, and met dirty.
+    /// Examines up to `most` frames until this many are free; returns how many it freed and how
+    /// many were dirty.
     fn look(&mut self, world: &mut World<'_>, most: u64, wanted: u64, cold_most: u64) -> [u64; 3] {
         let (mut freed, mut dirty, mut looks) = (0, 0, 0);
         while looks < most && count_free(world) < wanted && dirty < cold_most {
@@ -212,7 +213,7 @@ impl Events {
         [freed, dirty, looks]
     }
 
-    /// The frame that became free last; with it gone, few may be left.
+    /// Takes the frame that became free last, and records if few are left.
     fn take(&mut self, world: &World<'_>) -> Option<u32> {
         let free = frames(world, |frame| frame == Frame::Free);
         let last = free.into_iter().max_by_key(|frame| self.stamps.of(*frame))?;
@@ -223,7 +224,7 @@ impl Events {
         Some(last)
     }
 
-    /// Who has been rung for comes, if it is not on its way.
+    /// Starts the workers that were notified, unless they are under way.
     fn listen(&mut self, world: &mut World<'_>) {
         let [provider, threads, cleaners] = std::mem::take(&mut self.rung);
         let soon = world.now + world.setup.wake_ns;
@@ -260,12 +261,12 @@ impl Events {
         }
     }
 
-    /// Up to here the provider works.
+    /// The provider works up to this number of free frames.
     fn high(&self) -> u64 {
         self.low + self.low.min(512)
     }
 
-    /// Nothing of what a cleaner took is under way any more.
+    /// The batch of a cleaner is done.
     fn rests(&mut self, cleaner: u32) {
         let taken = std::mem::take(&mut self.taken[cleaner as usize - 1]);
         self.rung[0] |= !taken.is_empty() && self.free < self.high();
@@ -275,7 +276,7 @@ impl Events {
     fn provide(&mut self, world: &mut World<'_>) {
         (self.provider_due, self.seen_low) = (false, false);
         let (all, high) = (world.frames.len() as u64, self.high());
-        // Up to the high mark and a batch beyond; what is on its way to be free needs no search.
+        // Up to the high mark and one batch more; frames that are about to be free need no search.
         let queued = self.cold.len() as u64;
         let leaving = self.taken.iter().map(|taken| taken.len() as u64).sum::<u64>();
         let missing = (high + high.min(256)).saturating_sub(self.free + queued + leaving);
@@ -344,7 +345,7 @@ impl Provider for Events {
         }
         self.rung[1] = true;
         self.rests(cleaner);
-        // It looks for more before it rests.
+        // It looks for more frames before it sleeps.
         if !self.cold.is_empty() {
             self.at_work[cleaner as usize - 1] = true;
             self.clean(world, cleaner);

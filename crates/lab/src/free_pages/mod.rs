@@ -1,5 +1,5 @@
-//! `lab free-pages` (P4): threads need free frames to read pages into. They are provided by threads
-//! that sleep on timers, or by one that is woken when they run short.
+//! `lab free-pages` (P4): threads need free frames to read pages into. Threads that sleep on timers
+//! provide them, or one that is woken when they run short.
 
 #[cfg(test)]
 mod by_hand;

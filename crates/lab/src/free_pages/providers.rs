@@ -1,5 +1,5 @@
-//! Who frees frames: LRU managers that sleep on timers, as reported, and the engine's supply, which
-//! is woken by an event.
+//! The providers of free frames: LRU managers that sleep on timers, as reported, and the engine's
+//! supply, which is woken by an event.
 
 use super::setup::Setup;
 use super::sim::{Event, Frame, Got, Provider, World};
@@ -19,12 +19,12 @@ struct Instance {
 /// An LRU manager per instance.
 pub struct Timers {
     instances: Vec<Instance>,
-    /// How long each thread slept last.
+    /// The last sleep of each thread.
     backoff: Vec<u64>,
 }
 
 impl Timers {
-    /// With full LRU lists and as many free frames as a run provides.
+    /// The initial state: full LRU lists, and as many free frames as a run provides.
     pub fn new(setup: &Setup) -> Timers {
         let mut instances = Vec::new();
         for number in 0..setup.instances {
@@ -38,8 +38,8 @@ impl Timers {
     }
 }
 
-/// The sleep before the next run: none when the list is all but empty, less when it is short and
-/// the last run flushed something, more when it is well filled or there was nothing to flush.
+/// The sleep before the next run: none if the free list is nearly empty, shorter if it is short and
+/// the last run flushed pages, longer if it is well filled or no page needed flushing.
 pub fn adjusted(sleep_ns: u64, free: u64, flushed: u64, setup: &Setup) -> u64 {
     let depth = setup.scan_depth;
     if free < depth / 100 + 1 {
@@ -112,7 +112,7 @@ impl Provider for Timers {
         let sleep_ns = adjusted(instance.sleep_ns, free, gained, world.setup);
         instance.sleep_ns = sleep_ns;
         world.figures.manager_slept_ns += sleep_ns;
-        // A run without a sleep behind it still takes its time: of the processor.
+        // A run that does not sleep afterwards still takes processor time.
         let takes = depth * world.setup.step_ns;
         world.ran(looks, gained == 0, if sleep_ns == 0 { takes } else { 0 });
         let next = world.now + sleep_ns.max(takes);
@@ -141,7 +141,7 @@ const PROVIDER: u32 = 0;
 /// A cleaner of the engine.
 #[derive(Clone, Default)]
 struct Cleaner {
-    /// It is woken, or has a batch under way.
+    /// It was woken, or has a batch under way.
     is_at_work: bool,
     /// Cold frames that it took for its batch.
     taken: usize,
@@ -153,21 +153,21 @@ pub struct Events {
     free: Vec<u32>,
     hand: usize,
     waiting: Vec<u32>,
-    /// Calls of the supply's two events that have been heard.
+    /// Number of the supply's notifications that have been handled.
     seen: u64,
     seen_freed: u64,
     provider_due: bool,
     cleaners: Vec<Cleaner>,
-    /// Nothing is asked for by age here.
+    /// Empty: no pages are requested because of their age here.
     quota: Quota,
 }
 
 impl Events {
-    /// With free frames up to the high-water mark.
+    /// The initial state: free frames up to the high-water mark.
     pub fn new(setup: &Setup) -> Events {
         let supply = FreeList::new(setup.frames as usize);
         let high = supply.high() as u64;
-        // The supply begins with every frame free: those with a page are taken.
+        // The supply begins with all frames free; the frames that have a page are taken from it.
         assert!(supply.try_credits((setup.frames - high) as i64), "all frames were free");
         Events {
             free: (0..high as u32).collect(),
@@ -182,7 +182,7 @@ impl Events {
         }
     }
 
-    /// The clock moves on by one frame: what the engine does with latches, on plain states.
+    /// The clock advances by one frame: does on plain states what the engine does with latches.
     fn clock(
         supply: &FreeList,
         (hand, free, looks): (&mut usize, &mut Vec<u32>, &mut u64),
@@ -212,7 +212,7 @@ impl Events {
         supply.return_credits(1);
     }
 
-    /// Wakes who has been notified and rests; `cleaners`: those have been.
+    /// Wakes idle workers that were notified; `cleaners`: the cleaners were.
     fn notified(&mut self, world: &mut World<'_>, cleaners: bool) {
         let soon = world.now + world.setup.wake_ns;
         let now = self.supply.event().now();
@@ -222,7 +222,7 @@ impl Events {
         }
         let now = self.supply.freed().now();
         if std::mem::replace(&mut self.seen_freed, now) != now {
-            // All of them: who comes first has the frame.
+            // All waiting threads are woken; the first one gets the frame.
             for thread in self.waiting.drain(..) {
                 world.at(soon, Event::Want(thread));
             }
@@ -261,7 +261,7 @@ impl Events {
         let mut batch = pacing::beat(&self.quota, world.now, most, 0, 0, take_cold).cold;
         let cleaner = &mut self.cleaners[worker as usize - 1];
         *cleaner = Cleaner { is_at_work: true, taken: batch.len() };
-        // The clock may have met a frame twice, or it has been written meanwhile.
+        // The clock may have passed a frame twice, or the frame may have been written meanwhile.
         batch.sort_unstable();
         batch.dedup();
         batch.retain(|frame| matches!(world.frames[*frame as usize], Frame::Dirty(_)));
@@ -273,7 +273,7 @@ impl Events {
         }
     }
 
-    /// What a cleaner took has left.
+    /// The batch of a cleaner is done.
     fn done(&mut self, worker: u32) {
         let cleaner = std::mem::take(&mut self.cleaners[worker as usize - 1]);
         self.supply.have_left(cleaner.taken);
@@ -325,7 +325,7 @@ impl Provider for Events {
         }
         self.supply.freed().notify();
         self.done(worker);
-        // It looks for more before it rests.
+        // The cleaner looks for more frames before it sleeps.
         if self.supply.queued() > 0 {
             self.clean(world, worker);
         }

@@ -1,4 +1,4 @@
-//! What a free-pages experiment is given.
+//! The parameters of a free-pages experiment.
 
 use crate::outcome;
 use serde_json::{Value, json};
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// Sizes, times and rates; times in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Frames of the pool.
     pub frames: u64,
     /// Instances of the pool, each with a free list and an LRU manager of its own.
     pub instances: u64,
-    /// Threads, each of which reads a page that is not in the pool, and then computes.
+    /// Threads; each reads a page that is not in the pool, and then computes.
     pub threads: u64,
     /// A thread computes this long between two pages in a burst.
     pub busy_ns: u64,
@@ -29,11 +29,11 @@ pub struct Setup {
     pub disk_pages_per_sec: u64,
     /// Time of a page on the disk, beyond its share of the rate.
     pub io_ns: u64,
-    /// Frames an LRU manager looks at in a run.
+    /// Frames that an LRU manager examines in a run.
     pub scan_depth: u64,
-    /// The sleep of an LRU manager at first and at most.
+    /// The initial and the greatest sleep of an LRU manager.
     pub sleep_ns: u64,
-    /// It changes by this much.
+    /// The sleep changes by this much.
     pub adjust_ns: u64,
     /// A thread that finds no free frame sleeps this long, then twice as long.
     pub retry_ns: u64,
@@ -41,9 +41,9 @@ pub struct Setup {
     pub retry_most_ns: u64,
     /// A thread that was woken by an event runs after this long.
     pub wake_ns: u64,
-    /// One frame is looked at.
+    /// Time to examine one frame.
     pub step_ns: u64,
-    /// Processor time of going to sleep and waking up again.
+    /// Processor time to fall asleep and wake up again.
     pub run_ns: u64,
     /// Pages written at once.
     pub batch_pages: usize,
@@ -86,7 +86,7 @@ impl Setup {
         time % (self.burst_ns + self.pause_ns) >= self.pause_ns
     }
 
-    /// For the report: every number.
+    /// Every number, for the report.
     pub fn settings(&self) -> BTreeMap<String, Value> {
         outcome::settings(&json!({
             "frames": self.frames,

@@ -1,5 +1,5 @@
-//! Threads that read pages into a pool in virtual time. Who frees frames for them is a
-//! [`Provider`]: timers, or the engine's own supply.
+//! Threads that read pages into a pool, in virtual time. A [`Provider`] frees frames for them:
+//! timers, or the engine's own supply.
 
 use super::setup::Setup;
 use evenkeel_io::Rng;
@@ -7,13 +7,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 const SECOND: u64 = 1_000_000_000;
-/// The free frames are noted this often.
+/// Interval at which the free frames are recorded.
 const SAMPLE_NS: u64 = 100_000_000;
 
-/// What happens when.
+/// The events of the simulation.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// A thread wants a frame.
+    /// A thread requests a frame.
     Want(u32),
     /// The page of a thread is in this frame.
     Read(u32, u32),
@@ -21,32 +21,32 @@ pub enum Event {
     Run(u32),
     /// Pages that a worker wrote are on the disk.
     Written(u32, Vec<u32>),
-    /// The free frames are noted.
+    /// The free frames are recorded.
     Sample,
 }
 
-/// What a frame is.
+/// The state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Without a page.
     Free,
     /// Being read into.
     Loading,
-    /// As on disk; true: used since the clock came by.
+    /// Equal to the page on disk; true: used since the clock passed.
     Clean(bool),
-    /// Changed; true: used since the clock came by.
+    /// Changed; true: used since the clock passed.
     Dirty(bool),
     /// Being written.
     Writing,
 }
 
-/// What a thread gets that wants a frame.
+/// The answer to a thread that requests a frame.
 pub enum Got {
     /// A frame.
     Frame(u32),
-    /// Nothing: it sleeps so long and asks again.
+    /// No frame: the thread sleeps this long and requests again.
     Sleep(u64),
-    /// Nothing: the provider wakes it, and it asks again.
+    /// No frame: the provider wakes the thread, which requests again.
     Wait,
 }
 
@@ -57,13 +57,13 @@ pub struct Figures {
     pub done: Vec<u64>,
     /// Free frames, each tenth of a second.
     pub free: Vec<u64>,
-    /// Times that a thread found no free frame.
+    /// Number of times that a thread found no free frame.
     pub waits: u64,
-    /// Time that threads waited for one.
+    /// Time that threads waited for a frame.
     pub waited_ns: u64,
     /// The longest such wait.
     pub longest_ns: u64,
-    /// The sleeps on timers of threads that found none, each counted whole when it begins.
+    /// Sleeps on timers of threads that found no frame, each counted whole when it begins.
     pub asleep_ns: u64,
     /// Sleeps on timers of the background workers, each counted whole when it begins.
     pub manager_slept_ns: u64,
@@ -71,19 +71,20 @@ pub struct Figures {
     pub runs: u64,
     /// Runs that found nothing to do.
     pub idle_runs: u64,
-    /// Frames the background looked at.
+    /// Frames that background workers examined.
     pub looks: u64,
-    /// Processor time of the background.
+    /// Processor time of background workers.
     pub busy_ns: u64,
-    /// That of its runs that found nothing to do, and of threads that found no frame.
+    /// Processor time of their runs that found nothing to do, and of threads that found no frame.
     pub vain_ns: u64,
-    /// Frames the threads looked at themselves.
+    /// Frames that the threads examined themselves.
     pub own_looks: u64,
 }
 
 impl World<'_> {
-    /// A background worker ran, looked at so many frames, and found nothing to do if it is `idle`.
-    /// At least it was woken; one that does not sleep uses `at_least`.
+    /// Records a run of a background worker that examined this many frames; with `idle` it found
+    /// nothing to do. The run takes at least the time of a wake-up; a worker that does not sleep
+    /// passes `at_least`.
     pub fn ran(&mut self, looks: u64, idle: bool, at_least: u64) {
         let figures = &mut self.figures;
         let ns = (self.setup.run_ns + looks * self.setup.step_ns).max(at_least);
@@ -95,9 +96,9 @@ impl World<'_> {
     }
 }
 
-/// All but the policy.
+/// The state of the simulation without the policy.
 pub struct World<'a> {
-    /// What it was given.
+    /// The parameters.
     pub setup: &'a Setup,
     /// Random numbers.
     pub rng: Rng,
@@ -105,7 +106,7 @@ pub struct World<'a> {
     pub now: u64,
     /// Every frame.
     pub frames: Vec<Frame>,
-    /// What was measured.
+    /// The measurements.
     pub figures: Figures,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
@@ -113,13 +114,13 @@ pub struct World<'a> {
     since: Vec<Option<u64>>,
 }
 
-/// Who frees frames.
+/// A policy that frees frames.
 pub trait Provider {
-    /// Before the first event.
+    /// Called before the first event.
     fn start(&mut self, world: &mut World<'_>);
-    /// A thread wants a frame.
+    /// A thread requests a frame.
     fn want(&mut self, world: &mut World<'_>, thread: u32) -> Got;
-    /// A page is in this frame now.
+    /// A page was read into this frame.
     fn loaded(&mut self, world: &mut World<'_>, frame: u32);
     /// A worker runs.
     fn run(&mut self, world: &mut World<'_>, worker: u32);
@@ -130,13 +131,13 @@ pub trait Provider {
 }
 
 impl World<'_> {
-    /// Something happens at `time`.
+    /// Schedules an event at `time`.
     pub fn at(&mut self, time: u64, event: Event) {
         self.number += 1;
         self.events.push(Reverse((time, self.number, event)));
     }
 
-    /// When the disk is done with so many pages more.
+    /// The time at which the disk has done this many more pages.
     fn disk(&mut self, pages: u64) -> u64 {
         let takes = pages * SECOND / self.setup.disk_pages_per_sec;
         self.disk_free = self.disk_free.max(self.now) + takes;
@@ -152,7 +153,7 @@ impl World<'_> {
         self.at(end, Event::Written(worker, frames));
     }
 
-    /// The thread has its frame: the page is read.
+    /// The thread has its frame: reads the page.
     fn give(&mut self, thread: u32, frame: u32) {
         if let Some(since) = self.since[thread as usize].take() {
             let waited = self.now - since;

@@ -1,4 +1,4 @@
-//! The tuned sleep by table, and what threads wait.
+//! Tests of the adaptive sleep against its table, and of the waits of threads.
 
 use super::providers::adjusted;
 use super::setup::Setup;
@@ -34,11 +34,11 @@ fn every_page_read_had_a_frame_of_its_own() {
     }
 }
 
-/// A thousandth of the reported pages: every frame is looked at for each question.
+/// At a thousandth of the reported pages: every frame is examined for each decision.
 #[test]
 fn every_figure_is_that_of_a_count_by_hand() {
     for seed in 0..3 {
-        // Threads read more often than the scale says, so that frames run short.
+        // Threads read more often than the scale requires, so that frames run short.
         let (busy_ns, quiet_ns) = (500_000_000, 2_000_000_000);
         let setup = Setup { busy_ns, quiet_ns, dirty_one_in: 2, ..Setup::new(1000, seed) };
         for setup in [Setup { frames: 256, ..setup.clone() }, setup] {
@@ -52,7 +52,7 @@ fn every_figure_is_that_of_a_count_by_hand() {
     }
 }
 
-/// The marks are in proportion to the frames; what is looked at for a page read is not.
+/// The marks are proportional to the number of frames; the frames examined per page read are not.
 #[test]
 fn twice_the_frames_have_more_in_reserve_and_are_no_more_work() {
     let one = Setup::new(8, 4);
@@ -74,7 +74,8 @@ fn twice_the_frames_have_more_in_reserve_and_are_no_more_work() {
         [&one, &two].map(|of| FreeList::new(of.frames as usize).high() as f64);
     assert!((ratio / (high_of_two / high) - 1.0).abs() < 0.1, "{ratio} times the free frames");
     assert!((per_page_of_two / per_page - 1.0).abs() < 0.1, "{per_page} {per_page_of_two}");
-    // A manager looks at so many frames in a run whatever the pool holds, and threads wait as long.
+    // A manager examines a fixed number of frames per run, whatever the size of the pool, and
+    // threads wait as long.
     let (_, one) = later(&long(&one), timers);
     let (_, two) = later(&long(&two), timers);
     assert!((two.looks as f64 / one.looks as f64 - 1.0).abs() < 0.1, "{one:?} {two:?}");

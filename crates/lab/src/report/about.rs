@@ -1,5 +1,5 @@
-//! What a report says of each policy, row and setting, by name. A test sees to it that none is
-//! without.
+//! The report's description of each policy, row and setting, by name. A test checks that none is
+//! missing.
 
 use crate::outcome::{Outcome, Unit};
 
@@ -31,7 +31,7 @@ pub fn setting(name: &str) -> Option<&'static str> {
     of(&SETTINGS, name)
 }
 
-/// The unit of a setting, which its name tells.
+/// The unit of a setting, derived from its name.
 pub fn unit(name: &str) -> &'static str {
     let ends = |end: &str| name.ends_with(end);
     match name {
@@ -45,7 +45,7 @@ pub fn unit(name: &str) -> &'static str {
     }
 }
 
-/// What the figures say, in a sentence or two.
+/// The conclusion from the figures, in a sentence or two.
 pub fn conclusion(outcome: &Outcome) -> String {
     let said = |policy: &str, column: &str| {
         let unit =

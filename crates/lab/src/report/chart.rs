@@ -1,5 +1,5 @@
-//! A chart of lines: as a figure of the report, whose labels are HTML around a drawing that
-//! stretches, so that they keep their size on a small screen; and as an SVG of its own, for the
+//! A chart of lines, in two forms. A figure of the report has HTML labels around a drawing that
+//! stretches, so that the labels keep their size on a small screen. An SVG file is for the
 //! documents.
 
 use super::escape;
@@ -11,10 +11,10 @@ const COLOURS: [&str; 8] =
     ["#0b6fb8", "#e07b00", "#2f9e44", "#c92a2a", "#7048e8", "#8d6346", "#0c8599", "#c2255c"];
 /// Width and height of the drawing in a figure, in its own units.
 const FIGURE: (f64, f64) = (1000.0, 400.0);
-/// A line with at most this many points shows each.
+/// A line with at most this many points shows a dot for each.
 const DOTS_MAX: usize = 24;
 
-/// From where to where an axis goes, and its labelled marks.
+/// The ends of an axis, and its labelled marks.
 struct Span {
     from: f64,
     to: f64,
@@ -41,7 +41,8 @@ impl Span {
         Span { from: 0.0, to, log: false, marks: marks.to_vec() }
     }
 
-    /// Where a value lies, 0 to 1. What a logarithm cannot show lies at the lower end.
+    /// The position of a value, 0 to 1. A value that a logarithmic axis cannot show lies at the
+    /// lower end.
     fn share(&self, value: f64) -> f64 {
         let value = if self.log { value.max(1e-300).log10() } else { value };
         ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
@@ -74,7 +75,7 @@ struct Field {
 }
 
 impl Field {
-    /// The places of a line's points.
+    /// The positions of a line's points.
     fn places(&self, line: &Line) -> impl Iterator<Item = String> {
         let place = |(x, y): &(f64, f64)| {
             let px = self.left + self.x.share(*x) * self.size.0;
@@ -251,8 +252,8 @@ mod tests {
         assert!((y.share(100.0) - 0.5).abs() < 1e-9);
     }
 
-    /// Labels stand where their values are: beside four decades, and beside as many that some are
-    /// left out.
+    /// Labels are at the positions of their values: with four decades, and with so many that some
+    /// labels are omitted.
     #[test]
     fn labels_along_the_axis_lie_where_their_values_do() {
         for (most, labels) in [

@@ -1,5 +1,5 @@
-//! The report: one self-contained HTML page, a pure function of an outcome. It makes no request
-//! beyond itself. Pictures for the documents are drawn from the same charts.
+//! The report: one self-contained HTML page, a pure function of an outcome. The page makes no
+//! requests. Pictures for the documents are drawn from the same charts.
 
 mod about;
 mod chart;
@@ -16,7 +16,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A folded list of what is what.
+/// A folded list of names and descriptions.
 fn list(title: &str, items: impl Iterator<Item = (String, String)>, page: &mut String) {
     let _ = writeln!(page, "<details><summary>{title}</summary>\n<dl>");
     for (name, text) in items {
@@ -25,7 +25,7 @@ fn list(title: &str, items: impl Iterator<Item = (String, String)>, page: &mut S
     page.push_str("</dl>\n</details>\n");
 }
 
-/// Policies, rows and settings, each with what it is.
+/// Policies, rows and settings with their descriptions.
 fn explain(outcome: &Outcome, page: &mut String) {
     let policy = |name: &str| about::policy(outcome.experiment, name).unwrap_or_default().into();
     let policies = outcome.policies.iter().map(|one| (one.name.clone(), policy(&one.name)));

@@ -1,5 +1,5 @@
-//! What the laws look at, counted by looking at every page each time: a plain row of dirty pages
-//! instead of flush lists, buckets, counters and a quota that workers share.
+//! The inputs of the laws, computed by examining every page each time: a plain row of dirty pages
+//! replaces flush lists, buckets, counters and a quota that workers share.
 
 use super::law::{self, State};
 use super::setup::Setup;
@@ -10,7 +10,7 @@ use evenkeel_pages::pacing::{self, DUE_HORIZONS_SEC, Load, TICK_NS};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A page: the end of the log when it became dirty, its instance, whether it is being written.
+/// A page: the end of the log when it became dirty, its instance, and whether it is being written.
 #[derive(Clone, Copy)]
 struct Dirty {
     lsn: u64,
@@ -23,7 +23,7 @@ pub struct Lists<'a> {
     setup: &'a Setup,
     repaired: bool,
     pages: Vec<Dirty>,
-    /// What each cleaner has to do yet.
+    /// The pages that each cleaner still has to flush.
     left: Vec<u64>,
     seconds: u64,
     next_ns: u64,
@@ -34,7 +34,7 @@ pub struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// Nothing dirty.
+    /// The state without dirty pages.
     pub fn new(setup: &'a Setup, repaired: bool) -> Lists<'a> {
         Lists {
             setup,
@@ -136,16 +136,16 @@ pub struct Buckets<'a> {
     pages: Vec<Dirty>,
     /// Bytes of log in a bucket.
     bucket: u64,
-    /// The first change in the bucket that holds the oldest page, also if that page has gone.
+    /// The first change in the bucket of the oldest page, even if that page has left.
     lows: Vec<(u64, u64)>,
-    /// The last tick: when, end of the log, speed of the log, rate.
+    /// The last tick: its time, the end of the log, the speed of the log, the rate.
     last: (u64, u64, u64, u64),
-    /// The quota of the tick, and what is taken of it.
+    /// The quota of the tick, and the part that was taken.
     quota: (u64, u64),
 }
 
 impl<'a> Buckets<'a> {
-    /// Nothing dirty.
+    /// The state without dirty pages.
     pub fn new(setup: &'a Setup) -> Buckets<'a> {
         Buckets {
             setup,
@@ -158,7 +158,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Pages in buckets that begin below.
+    /// Pages in buckets that begin below this LSN.
     fn older(&self, lsn: u64) -> u64 {
         let begins = |p: &&Dirty| p.lsn / self.bucket * self.bucket < lsn;
         self.pages.iter().filter(begins).count() as u64
@@ -229,7 +229,7 @@ impl Flusher for Buckets<'_> {
             let issued = pacing::issued(self.quota.0, beat, now - self.last.0);
             let paced = (issued - self.quota.1).min(beat);
             self.quota.1 += paced;
-            // Those that are being written are required of nobody else.
+            // Pages that are being written are required of no other cleaner.
             let writing = self.pages.iter().filter(|p| p.writing).count() as u64;
             let required = self.older(end.saturating_sub(age)).saturating_sub(writing).min(beat);
             more += required.saturating_sub(paced);

@@ -3,14 +3,14 @@
 
 /// Seconds that the averages run over.
 pub const AVERAGING_LOOPS: u64 = 30;
-/// So many times the pages for one second of log are looked for.
+/// The target of the scan is this many times the log of one second.
 pub const SCAN_FACTOR: u64 = 3;
-/// Below this share of the log, in percent, age asks for nothing.
+/// Below this share of the log, in percent, the age requests no pages.
 const LOW_WATER_PCT: u64 = 10;
-/// From this result on the instances get shares by their old pages.
+/// From this percentage on, each instance gets a share according to its old pages.
 const SHARES_ABOVE_PCT: u64 = 30;
 
-/// What the law looks at.
+/// The inputs of the law.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     /// Age of the oldest change, bytes of log.
@@ -23,20 +23,20 @@ pub struct State {
     pub avg_page_rate: u64,
     /// Pages per second for ordinary work.
     pub io_capacity: u64,
-    /// At most.
+    /// Greatest number of pages per second.
     pub io_capacity_max: u64,
 }
 
-/// What it says.
+/// The output of the law.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// What is shown as requested: the whole budget; repaired, the sum of the slots.
+    /// The number shown as requested: the whole budget; in the repaired law, the sum of the slots.
     pub pages: u64,
-    /// What each instance's cleaner is told to flush.
+    /// The number of pages that each instance's cleaner must flush.
     pub slots: Vec<u64>,
 }
 
-/// Percent of `io_capacity` that the age asks for.
+/// The percentage of `io_capacity` that the age requests.
 pub fn pct_for_lsn(state: &State) -> u64 {
     let most = state.log_bytes / 8 * 7;
     if state.age < state.log_bytes * LOW_WATER_PCT / 100 {
@@ -47,9 +47,9 @@ pub fn pct_for_lsn(state: &State) -> u64 {
     (ratio * factor * factor.sqrt() / 7.5) as u64
 }
 
-/// The request for a second. `older(instance)` counts its pages older than the target of
+/// The request for a second. `older(instance)` counts the instance's pages older than the target
 /// `oldest + lsn_avg_rate x scan factor`. `repaired`: without an average, the budget is divided
-/// evenly, and what is shown is what the slots are told.
+/// evenly, and the sum of the slots is shown.
 pub fn request(state: &State, older: &[u64], repaired: bool) -> Request {
     let instances = older.len() as u64;
     let pct = pct_for_lsn(state);

@@ -1,5 +1,5 @@
-//! `lab restart-flush` (P3): after a crash the log is old and the law that says how many pages to
-//! flush has no history yet.
+//! `lab restart-flush` (P3): after a crash the log is old, and the law that decides how many pages
+//! to flush has no history yet.
 
 #[cfg(test)]
 mod by_hand;
@@ -16,7 +16,7 @@ use sim::{Law, Seconds};
 /// The laws by name.
 const LAWS: [(&str, Law); 3] =
     [("published", Law::Published), ("repaired", Law::Repaired), ("evenkeel", Law::Ours)];
-/// Without history the published law runs for so long.
+/// The published law runs this many seconds without history.
 const FIRST_SECONDS: usize = law::AVERAGING_LOOPS as usize;
 
 const COLUMNS: [Column; 8] = [

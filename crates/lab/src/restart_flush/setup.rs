@@ -1,4 +1,4 @@
-//! What a restart-flush experiment is given.
+//! The parameters of a restart-flush experiment.
 
 use crate::outcome;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Sizes, times and rates.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Cleaner threads; the reported engine has as many pool instances.
     pub cleaners: u64,
@@ -23,7 +23,7 @@ pub struct Setup {
     pub tx_ns: u64,
     /// Log of a transaction, bytes.
     pub tx_log_bytes: u64,
-    /// Times that a transaction waits for the disk: a read, the log.
+    /// Number of times that a transaction waits for the disk: for a read, for the log.
     pub disk_visits: f64,
     /// Pages it reads from the disk.
     pub reads: f64,
@@ -31,11 +31,11 @@ pub struct Setup {
     pub page_bytes: u64,
     /// Bytes per second of the disk.
     pub disk_bytes_per_sec: u64,
-    /// Pages per second the server is told the disk can do, and at most.
+    /// The disk's pages per second by the server's settings: for ordinary work, and the greatest.
     pub io_capacity: u64,
     /// See above.
     pub io_capacity_max: u64,
-    /// Page writes under way at most in the reported engine.
+    /// The greatest number of page writes under way in the reported engine.
     pub async_pages: u64,
     /// Pages in a batch of one of our cleaners.
     pub batch_pages: u64,
@@ -44,7 +44,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The reported sizes, divided by `scale`: the disk's speed and all that goes with it.
+    /// The reported sizes, divided by `scale`: also the disk's speed and everything that depends on
+    /// it.
     pub fn new(scale: u64, seed: u64) -> Setup {
         let scale = scale.max(1);
         Setup {
@@ -73,19 +74,20 @@ impl Setup {
         self.log_bytes / 100 * self.first_age_pct
     }
 
-    /// End of the log then: behind everything that is dirty.
+    /// End of the log at that time: behind all changes of dirty pages.
     pub fn first_end(&self) -> u64 {
         2 * self.log_bytes
     }
 
-    /// Pages dirty then: as many as so much log changes, some of them more than once.
+    /// Number of dirty pages at that time: as many as this much log changes, some of them more than
+    /// once.
     pub fn first_dirty(&self) -> u64 {
         let changes = self.first_age() as f64 / self.tx_log_bytes as f64;
         let hot = self.hot_pages as f64;
         (hot * (1.0 - (-changes / hot).exp())) as u64
     }
 
-    /// For the report: every number.
+    /// Every number, for the report.
     pub fn settings(&self) -> BTreeMap<String, Value> {
         outcome::settings(&json!({
             "cleaners": self.cleaners,

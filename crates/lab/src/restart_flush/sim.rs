@@ -17,12 +17,12 @@ const SECOND: u64 = 1_000_000_000;
 /// The pages belong to one table here; their number per table is another experiment.
 const TREE: TreeId = TreeId(1);
 
-/// Which law says how many pages to flush.
+/// The law that decides how many pages to flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Law {
     /// As published.
     Published,
-    /// With the case of no average handled.
+    /// With the case without an average handled.
     Repaired,
     /// The engine's.
     Ours,
@@ -44,10 +44,10 @@ pub struct Seconds {
 /// A dirty page: its bucket and its frame.
 pub(super) type Page = (u64, u32);
 
-/// Pages under way to the disk: when each batch is written, and what it holds.
+/// Pages under way to the disk: the time at which the batch is written, and its pages.
 type Batch = (u64, Vec<Page>);
 
-/// How dirty pages are kept, and who flushes.
+/// Keeps the dirty pages and flushes them.
 pub(super) trait Flusher {
     /// Pages became dirty at log end `end`.
     fn join(&mut self, end: u64, pages: u64, rng: &mut Rng);
@@ -55,14 +55,14 @@ pub(super) trait Flusher {
     fn dirty(&self) -> u64;
     /// Age of the oldest change.
     fn age(&self, end: u64) -> u64;
-    /// Evaluates the law if it is time; how many more pages it requests.
+    /// Evaluates the law if it is time; returns how many more pages it requests.
     fn tick(&mut self, now: u64, end: u64) -> u64;
-    /// Pages that cleaners hand to the disk now, given how many are under way, and how many of
-    /// them they request beyond what the law did.
+    /// Pages that cleaners hand to the disk now, given how many are under way; and how many of them
+    /// the cleaners request in addition to the law.
     fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<Page>, u64);
-    /// How long a transaction is delayed because the log is old, nanoseconds; none: it waits.
+    /// Delay of a transaction because the log is old, in nanoseconds; `None`: it waits.
     fn delay(&self, end: u64) -> Option<u64>;
-    /// They are written.
+    /// The pages were written.
     fn written(&mut self, pages: &[Page]);
 }
 
@@ -99,7 +99,7 @@ impl Flusher for Lists<'_> {
     }
 
     fn tick(&mut self, now: u64, end: u64) -> u64 {
-        // The next round begins when every slot is done and a second is over.
+        // The next round begins when every slot is done and a second has passed.
         if now < self.next_ns || (self.left.iter().any(|l| *l > 0) && self.waiting() > 0) {
             return 0;
         }
@@ -152,7 +152,7 @@ impl Lists<'_> {
     }
 }
 
-/// The engine's buckets, law and quota; its cleaners write a batch each at a time.
+/// The engine's buckets, law and quota; each cleaner writes one batch at a time.
 struct Buckets<'a> {
     setup: &'a Setup,
     dirty: Dirty,
@@ -192,8 +192,8 @@ impl Flusher for Buckets<'_> {
         self.pacer.tick(now, around, &self.dirty, &self.quota).asked
     }
 
-    /// Beats of the cleaners that have no batch under way. As in the engine, pages that hold up the
-    /// checkpoint are written whatever the law says (G2), and counted as requested too.
+    /// Beats of the cleaners without a batch under way. As in the engine, pages that hold up the
+    /// checkpoint are written whatever the law decides (G2), and count as requested too.
     fn submit(&mut self, now: u64, under_way: u64, end: u64) -> (Vec<Page>, u64) {
         let required = Lsn(end.saturating_sub(self.pacer.required_age(self.limits.user())));
         let size = self.setup.batch_pages;
@@ -265,7 +265,7 @@ fn flusher<'a>(setup: &'a Setup, law: Law) -> Box<dyn Flusher + 'a> {
     }
 }
 
-/// A number per second of which whole ones happen.
+/// A rate per second, of which whole units happen.
 #[derive(Default)]
 struct Fraction(f64);
 
@@ -309,7 +309,7 @@ pub(super) fn drive(setup: &Setup, flusher: &mut dyn Flusher) -> Seconds {
             out.flushed[second] += pages.len() as f64;
             flusher.written(&pages);
         }
-        // The clock of a machine does not begin with the server.
+        // The clock of a machine does not start with the server.
         let asked = flusher.tick(SECOND + now, end);
         let (batch, more) = flusher.submit(SECOND + now, pages_under_way, end);
         out.requested[second] += (asked + more) as f64;
@@ -318,7 +318,8 @@ pub(super) fn drive(setup: &Setup, flusher: &mut dyn Flusher) -> Seconds {
             pages_under_way += batch.len() as u64;
             under_way.push_back((disk_free, batch));
         }
-        // Whoever comes to the disk now waits for what is queued; each transaction comes so often.
+        // A transaction that reaches the disk now waits for the queue; each transaction does so
+        // this often.
         let queue = disk_free.saturating_sub(now);
         out.queue[second] = out.queue[second].max(queue as f64 / SECOND as f64);
         let Some(delay) = flusher.delay(end) else { continue };

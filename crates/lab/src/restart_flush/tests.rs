@@ -1,4 +1,5 @@
-//! What the laws ask for against a count by hand, and what they leave to the users.
+//! Tests: the requests of the laws against a count by hand, and the throughput that they leave to
+//! users.
 
 use super::by_hand;
 use super::overdone;
@@ -25,12 +26,12 @@ fn the_published_law_flushes_as_many_times_its_budget_as_it_has_cleaners() {
     }
 }
 
-/// A thousandth of the reported pages: every page is looked at for each question.
+/// At a thousandth of the reported pages: every page is examined for each decision.
 #[test]
 fn every_figure_is_that_of_a_count_by_hand() {
     for seed in 0..3 {
         for (cleaners, first_age_pct) in [(1, 60), (8, 60), (8, 30), (3, 80)] {
-            // Of a disk so slow the users would leave it nothing to do.
+            // With a disk this slow, users who read would leave nothing to the laws.
             let reads = 0.0;
             let setup = Setup { cleaners, first_age_pct, reads, ..Setup::new(1000, seed) };
             for law in [Law::Published, Law::Repaired, Law::Ours] {
@@ -62,7 +63,8 @@ fn twice_the_old_pages_are_twice_the_request_of_ours_and_nothing_to_the_others()
         let (one, two) = (asked(&one, law), asked(&two, law));
         assert!((two / one - 1.0).abs() < 0.05, "{law:?}: {one} {two}");
     }
-    // Of users that write nothing the log pushes no page over the target: what is asked for are
+    // Without writing users the log pushes no page over the target: the requested pages are old
+    // ones.
     // old pages.
     let quiet = |setup: &Setup| asked(&Setup { connections: 0, ..setup.clone() }, Law::Ours);
     let (one, two) = (quiet(&one), quiet(&two));
@@ -90,7 +92,7 @@ fn ours_flushes_what_it_requests_whatever_the_number_of_cleaners() {
     for cleaners in [1, 4, 16, 64] {
         let setup = Setup { cleaners, ..Setup::new(1, 3) };
         let seconds = sim::run(&setup, Law::Ours);
-        // What is asked for in one second may be done in the next, never more than was asked for.
+        // Pages requested in one second may be flushed in the next, but never more than requested.
         let (mut done, mut asked) = (0.0, 0.0);
         for (second, (more, wanted)) in seconds.flushed.iter().zip(&seconds.requested).enumerate() {
             done += more;

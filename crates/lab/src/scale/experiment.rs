@@ -1,6 +1,6 @@
-//! `lab scale`: databases and disks that are not at hand. Ingest for hours into 1 TB and 10 TB, on
-//! a slow disk and on a fast one, in virtual time: what compactions owe, who waits, what ingest
-//! gets.
+//! `lab scale`: databases and disks that cannot be tested directly. It simulates hours of ingest
+//! into 1 TB and 10 TB, on a slow and a fast disk, in virtual time, and shows the debt of
+//! compactions, the waits, and the rate of ingest.
 
 use super::sim::{self, Figures};
 use super::{RowBytes, debt, rows_per_sec, written_per_row};
@@ -12,13 +12,13 @@ use serde_json::json;
 pub struct Setup {
     /// Its name in the report.
     pub name: &'static str,
-    /// Bytes of rows and entries when it begins.
+    /// Bytes of rows and entries at the beginning.
     pub data_bytes: u64,
-    /// Rows per second that come.
+    /// Rows per second that arrive.
     pub rows_per_sec: u64,
     /// The disk, bytes per second.
     pub disk_bytes_per_sec: u64,
-    /// And I/Os per second.
+    /// I/Os per second of the disk.
     pub disk_ios_per_sec: u64,
     /// Bytes of a generation of the memtable.
     pub generation_bytes: u64,
@@ -26,13 +26,13 @@ pub struct Setup {
     pub connections: u64,
     /// A transaction takes this long when the disk is idle.
     pub tx_ns: u64,
-    /// Seconds; in the last sixth nobody inserts.
+    /// Length in seconds; in the last sixth there is no ingest.
     pub seconds: u64,
     /// Points in a chart.
     pub points: u64,
-    /// Processors; 0: their time is left out, and one thread compactions.
+    /// Processors; 0: computation takes no time, and one thread compacts.
     pub cores: u64,
-    /// Bytes per second that a thread compactions with the disk idle; 0: its time is left out.
+    /// Bytes per second that a thread compacts on an idle disk; 0: computation takes no time.
     pub merged_bytes_per_core: u64,
     /// An index on all rows is built meanwhile.
     pub builds: bool,
@@ -45,20 +45,20 @@ pub(super) const SLOW: (u64, u64) = (100 * MB, 1_000);
 pub(super) const FAST: (u64, u64) = (2_000 * MB, 200_000);
 const HOURS: u64 = 36;
 
-/// Bytes per second of runs that a thread compactions, its computing alone.
+/// Bytes of runs per second that a thread compacts, counting only its computation.
 const MERGED_PER_CORE: u64 = 50 * MB;
 
-/// What is to be known beside the sizes.
+/// Attributes of a case other than its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ForegroundLimit {
     Nothing,
-    /// Processor time, of so many cores.
+    /// Processor time counts, with this many cores.
     Cores(u64),
     /// An index is built.
     Build,
 }
 
-/// Name, bytes of data, disk, rows per second.
+/// Name, bytes of data, disk, rows per second, attribute.
 type Case = (&'static str, u64, (u64, u64), u64, ForegroundLimit);
 const CASES: [Case; 8] = [
     ("150 GB, slow disk", TB * 3 / 20, SLOW, 30_000, ForegroundLimit::Nothing),
@@ -70,7 +70,7 @@ const CASES: [Case; 8] = [
     ("10 TB, fast disk, 2 cores", 10 * TB, FAST, 200_000, ForegroundLimit::Cores(2)),
     ("10 TB, fast disk, 64 cores", 10 * TB, FAST, 200_000, ForegroundLimit::Cores(64)),
 ];
-/// The case in which the governor has somebody who may wait while rows come.
+/// The case in which the governor has work that may wait during ingest.
 const BUILD: &str = "1 TB, slow disk, an index is built";
 
 impl Setup {
@@ -98,17 +98,17 @@ impl Setup {
         CASES.map(setup).to_vec()
     }
 
-    /// Of so many steps those in which rows come.
+    /// The number of these steps during which rows arrive.
     pub(super) fn loaded_steps(&self, steps: u64) -> u64 {
         steps / 6 * 5
     }
 
-    /// Threads that merge: one, and with a known number of cores those that help (RFC 14).
+    /// Number of compaction threads: one, and if the cores are known those that help (RFC 14).
     pub(super) fn compaction_threads(&self) -> usize {
         1 + if self.cores == 0 { 0 } else { evenkeel_runs::compaction_helpers(self.cores as usize) }
     }
 
-    /// Index / run of a generation.
+    /// Size of the index divided by that of a run of one generation.
     pub(super) fn ratio(&self) -> f64 {
         let row = RowBytes::TYPICAL;
         let index = self.data_bytes as f64 / row.stored() * row.entry_disk;
@@ -185,7 +185,7 @@ fn chart(
     Chart { id, title: title.into(), x, y, lines: all.iter().enumerate().map(line).collect() }
 }
 
-/// What the governor grants beside ingest: to what must be done, and to what may wait.
+/// The governor's grants next to ingest: to required work, and to work that may wait.
 fn governor(all: &[Ran]) -> Chart {
     let (x, y) = (
         Axis { name: "seconds", unit: Unit::Seconds, log: false },
@@ -204,7 +204,7 @@ fn governor(all: &[Ran]) -> Chart {
     Chart { id: "governor", title: format!("The governor: {BUILD}"), x, y, lines }
 }
 
-/// Each in a thread of its own: they have nothing in common.
+/// Runs each setup in a thread of its own: they share nothing.
 fn run_all(setups: Vec<Setup>) -> Vec<Ran> {
     std::thread::scope(|scope| {
         let start = |setup| {
@@ -226,7 +226,7 @@ pub fn run(scale: u64, seed: u64) -> Outcome {
     let short = |_: &Setup, f: &Figures| {
         (0..f.rows.len()).map(|i| f.waits.iter().map(|w| w[i]).sum::<f64>()).collect()
     };
-    // Databases and disks are a hundred times as large as others: each is drawn by its own size.
+    // Databases and disks differ by a factor of a hundred: each is drawn relative to its own size.
     let of = |values: &[f64], whole: f64| values.iter().map(|v| v / whole.max(1.0)).collect();
     let rows = |s: &Setup, f: &Figures| of(&f.rows, s.rows_per_sec as f64);
     let debt = |_: &Setup, f: &Figures| of(&f.debt, f.index_bytes);

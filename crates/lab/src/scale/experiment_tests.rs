@@ -1,4 +1,4 @@
-//! What `docs/scale.md` says of the pictures, at small sizes.
+//! Checks the statements of `docs/scale.md` about the pictures, at small sizes.
 
 use super::{BUILD, RowBytes, Setup, run, sim};
 use evenkeel_runs::RUNS_LIMIT;
@@ -12,8 +12,8 @@ fn figures(name: &str) -> (Setup, sim::Figures) {
     (setup, figures)
 }
 
-/// D3: ingest beside long compactions is even, and what compactions write is in proportion. The
-/// queue of the disk stays a few beats long.
+/// D3: ingest during long compactions is even, and compactions write a proportionate number of
+/// bytes. The queue of the disk stays a few beats long.
 #[test]
 fn ingest_is_even_beside_merges_that_take_hours() {
     for (name, written) in
@@ -35,8 +35,8 @@ fn ingest_is_even_beside_merges_that_take_hours() {
 }
 
 /// Indexes of 6,000 generations grow to 18,000 on disks that could take a little more: ingest is
-/// even. It sank to a fifth while small runs were locked for long compactions, and 910 bytes and
-/// more were written per row.
+/// even. It sank to a fifth when small runs were locked by long compactions, and at least 910 bytes
+/// were written per row.
 #[test]
 fn large_indexes_grow_evenly() {
     const RATIO: f64 = 6_000.0;
@@ -69,7 +69,8 @@ fn large_indexes_grow_evenly() {
     }
 }
 
-/// Beyond what it can, ingest is slowed and does not stop, and runs keep to the limit.
+/// Above the rate that the disk permits, ingest is slowed and does not stop, and the limit of runs
+/// holds.
 #[test]
 fn too_much_is_slowed_and_runs_keep_to_the_limit() {
     for setup in Setup::all(SCALE) {
@@ -84,8 +85,8 @@ fn too_much_is_slowed_and_runs_keep_to_the_limit() {
     assert!(figures.waits.iter().flatten().any(|share| *share > 0.1));
 }
 
-/// D2, G2: an index build takes the tenth of the disk that users who wait for it leave, and they
-/// hardly notice; the governor cuts it more where the disk is slower than it was.
+/// D2, G2: an index build takes the tenth of the disk that waiting users leave, and they hardly
+/// slow down. The governor reduces it further if the disk becomes slower.
 #[test]
 fn an_index_build_has_what_ingest_leaves() {
     let (setup, beside) = figures(BUILD);
@@ -100,7 +101,7 @@ fn an_index_build_has_what_ingest_leaves() {
     let row = RowBytes::TYPICAL;
     let bytes = setup.data_bytes as f64 / row.stored() * (row.row + 3.0 * row.entry_disk);
     assert!(built < bytes / (rate / 10.0) * 1.3, "{built} s of {}", setup.seconds);
-    // The decisions differ from "as much as it likes", and what is granted follows them.
+    // The decisions differ from "no limit", and the grants follow them.
     assert!(beside.budget.iter().any(|budget| *budget < 0.95 * rate), "{:?}", beside.budget);
     let interval = setup.seconds as f64 / setup.points as f64;
     let spare = &beside.spare[1..loaded.min((built / interval) as usize)];
@@ -109,8 +110,8 @@ fn an_index_build_has_what_ingest_leaves() {
     assert!(beside.longest < 0.2, "a queue of {} s", beside.longest);
 }
 
-/// Where a compaction thread computes more slowly than the disk writes, ingest has what the threads
-/// of the machine can merge; those that help are in no merge that another one has.
+/// If a compaction thread computes more slowly than the disk writes, ingest gets the rate that the
+/// machine's threads can compact; helping threads join no compaction that another thread has.
 #[test]
 fn more_cores_merge_more() {
     let name = "10 TB, fast disk, 2 cores";
@@ -126,7 +127,7 @@ fn more_cores_merge_more() {
     }
 }
 
-/// With no ingest, compactions come to rest.
+/// Without ingest, compactions come to an end.
 #[test]
 fn at_rest_few_runs_are_left() {
     let (_, figures) = figures("150 GB, slow disk");

@@ -1,5 +1,5 @@
-//! The tables of `docs/scale.md` that formulas give: sizes nobody has at hand, in numbers.
-//! `tests/docs.rs` writes them there, and holds them.
+//! The tables of `docs/scale.md` that formulas compute, for sizes that cannot be tested directly.
+//! `tests/docs.rs` writes them into the document, and checks them.
 
 use super::experiment::{FAST, SLOW};
 use super::{Restart, RowBytes, debt, memory, passes, restart_sec, rows_per_sec, written_per_row};
@@ -9,14 +9,15 @@ use crate::outcome::Unit;
 const SIZES: [(&str, f64); 3] = [("150 GB", 150e9), ("1 TB", 1e12), ("10 TB", 10e12)];
 /// A generation of the memtable at its largest.
 const GENERATION: f64 = (256u64 << 20) as f64;
-/// What two processors replay in a second: measured (the page says with what).
+/// Bytes of log that two processors replay in a second, as measured (the document names the
+/// machine).
 const REPLAYED_PER_SEC: f64 = 350e6;
-/// Segments behind the log's end: what is left of one, and two that are ready.
+/// Segments behind the log's end: the rest of one, and two prepared ones.
 const SEGMENTS_BEHIND: f64 = 3.0;
 const SEGMENT: f64 = (64u64 << 20) as f64;
-/// Indexes that nobody uses.
+/// Number of unused indexes.
 const UNUSED: f64 = 1e6;
-/// Logs and the pages that they change.
+/// Sizes of the log, and numbers of pages that it changes.
 const LOGS: [(u64, f64); 3] = [(256 << 20, 10_000.0), (1 << 30, 50_000.0), (2 << 30, 100_000.0)];
 
 fn rows(size: f64) -> f64 {
@@ -41,7 +42,7 @@ fn line(name: &str, unit: Unit, of: impl Fn(f64) -> f64) -> String {
     format!("\n| {name} | {values} |")
 }
 
-/// What an index of each size costs a row.
+/// The cost of a row in indexes of each size.
 pub fn costs() -> String {
     let row = RowBytes::TYPICAL;
     head("")
@@ -54,7 +55,7 @@ pub fn costs() -> String {
         })
 }
 
-/// What compactions owe at most.
+/// The greatest debt of compactions.
 pub fn debts() -> String {
     let all = |size: f64| debt(index(size)) * RowBytes::TYPICAL.indexes;
     head("")
@@ -64,7 +65,7 @@ pub fn debts() -> String {
         })
 }
 
-/// What it would take to hold all that may be held.
+/// The memory that would hold everything that may be held.
 pub fn memories() -> String {
     let of = |size: f64| memory(&RowBytes::TYPICAL, rows(size), UNUSED);
     head("what it would take to hold all of it")
@@ -74,7 +75,7 @@ pub fn memories() -> String {
         + &line("a million indexes that nobody uses", Unit::Bytes, |size| of(size).catalog)
 }
 
-/// How long a restart takes at most, of whatever size the database is.
+/// The longest time of a restart, whatever the size of the database.
 pub fn restarts() -> String {
     let mut out =
         String::from("| log | changed pages | slow disk | fast disk |\n|---|---|---|---|");

@@ -1,11 +1,11 @@
 //! Ingest, memtable, flushes and compactions of a large database in virtual time, on a disk of
-//! given speed. What to merge, which merge has the next beat, the credit that ingest spends, its
-//! delays and the governor are the engine's own functions; runs are numbers.
+//! given speed. The compaction picker, the order of compactions' beats, the credit of ingest, its
+//! delays and the governor are the engine's own functions; runs are only sizes.
 //!
-//! Threads as in the engine: a page cleaner, a flush, merge threads, an index build, each with one
-//! beat of at most 1 MiB on its way to the disk, which has one queue; commits go to the same queue.
-//! A compaction has a beat in one thread at a time; where processor time counts, it computes after
-//! the disk has served it.
+//! Threads as in the engine: a page cleaner, a flush, compaction threads and an index build, each
+//! with one beat of at most 1 MiB under way to the disk. The disk has one queue; commits go to the
+//! same queue. One thread at a time has a beat of a compaction. If processor time counts, the
+//! thread computes after the disk has served the beat.
 
 use super::RowBytes;
 use super::experiment::Setup;
@@ -30,12 +30,12 @@ const BATCH: u64 = 50;
 /// Syncs of group commits in a step.
 const SYNCS: u64 = 2;
 
-/// Why ingest got less than it asked for.
+/// Why ingest got fewer rows than it requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Memtable,
     CompactionDebt,
-    /// Commits stand in the queue of the disk.
+    /// Commits wait in the queue of the disk.
     Disk,
 }
 
@@ -44,24 +44,24 @@ pub(super) enum Wait {
 pub(super) struct Figures {
     /// Rows per second.
     pub rows: Vec<f64>,
-    /// Bytes that compactions begun have left to read and write.
+    /// Bytes that running compactions still have to read and write.
     pub debt: Vec<f64>,
     /// The most runs of an index.
     pub runs: Vec<f64>,
-    /// Share of the rows asked for that did not come, by [`Wait`].
+    /// Share of the requested rows that did not arrive, by [`Wait`].
     pub waits: [Vec<f64>; 3],
     /// Bytes read and written per second.
     pub moved: Vec<f64>,
-    /// Rows in all.
+    /// Total of rows.
     pub rows_all: f64,
-    /// Bytes written while there was ingest.
+    /// Bytes written during ingest.
     pub written_all: f64,
-    /// The longest that a commit stood in the queue, seconds.
+    /// The longest time of a commit in the queue, seconds.
     pub longest: f64,
     /// Compactions into a bottom run.
     pub into_bottom: f64,
-    /// Bytes per second: what the governor lets background work have, the disk's at most; what was
-    /// required; and what was granted to work that may wait.
+    /// Bytes per second that the governor permits to background work, at most the disk's; that were
+    /// required; and that were granted to work that may wait.
     pub budget: Vec<f64>,
     /// See above.
     pub required: Vec<f64>,
@@ -73,8 +73,8 @@ pub(super) struct Figures {
     pub built: Option<f64>,
 }
 
-/// An index build: bytes of the table to be read, entries to be written while it is, and then to be
-/// merged once, as its sorted runs are more than an index may have.
+/// An index build: bytes of the table to read, and entries to write meanwhile. The entries are
+/// merged once more at the end, since the sorted runs are more than an index may have.
 struct Build {
     read: u64,
     merge: u64,
@@ -88,7 +88,7 @@ struct Build {
 type Io = (u64, u64, u64);
 
 impl Build {
-    /// Its next beat, which moves so many bytes at once at most.
+    /// Its next beat, of at most this many bytes.
     fn next(&self, at_once: u64) -> Io {
         match self.read.min(at_once) {
             0 => (2, self.merge.min(at_once), self.merge.min(at_once)),
@@ -96,7 +96,7 @@ impl Build {
         }
     }
 
-    /// It was done; true if it was the last one.
+    /// The beat is done; true if it was the last one.
     fn did(&mut self, (_, part, _): Io) -> bool {
         match self.read {
             0 => self.merge -= part,
@@ -119,7 +119,7 @@ struct Job {
     left: u64,
     unpaid: u64,
     required: bool,
-    /// A thread has a beat of it until then.
+    /// A thread works on one of its beats until this time.
     busy_until: u64,
     /// Its next beat was granted.
     granted: bool,
@@ -135,7 +135,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// When it has done this; nanoseconds from now.
+    /// Queues a request; returns the nanoseconds from now until it is done.
     fn serve(&mut self, now: u64, ios: u64, read: u64, written: u64) -> u64 {
         let bytes = u128::from(read + written) * u128::from(SECOND);
         let ns = (bytes / u128::from(self.bytes_per_sec)) as u64 + ios * SECOND / self.ios_per_sec;
@@ -151,7 +151,7 @@ struct World<'a> {
     row: RowBytes,
     disk: Disk,
     governor: PriorityGovernor,
-    /// What commits wait for, as the governor sees it.
+    /// The waits of commits, as the governor sees them.
     stalls: Arc<WaitEvents>,
     journal: Arc<Journal>,
     /// Bytes granted since the last interval: required, and other.
@@ -159,21 +159,23 @@ struct World<'a> {
     indexes: Vec<Vec<Run>>,
     jobs: Vec<Job>,
     next_run: u64,
-    /// Memory bytes of the active generation; bytes on disk that sealed ones have left to write.
+    /// Memory bytes of the active generation; bytes on disk that sealed generations still have to
+    /// write.
     active: u64,
     sealed: Vec<u64>,
-    /// Bytes of pages to be flushed.
+    /// Bytes of pages that must be flushed.
     pages: u64,
     credit: u64,
-    /// Bytes that compactions that ingest needs have moved since the last measure, and nanoseconds.
+    /// Bytes that required compactions have moved since the last measurement, and the nanoseconds
+    /// they took.
     merged: (u64, u64),
     compaction_bytes_per_sec: u64,
-    /// When the last generation was flushed, and the time from one to the next.
+    /// The time of the last flush of a generation, and the interval between the last two.
     flushed_at: u64,
     flush_ns: u64,
-    /// Memory bytes that the pace has let in and that have not come.
+    /// Memory bytes that the pace has admitted and that have not arrived.
     paced: u64,
-    /// When the cleaner, the flush and the compaction threads are free again.
+    /// The times at which the cleaner, the flush and the compaction threads are free again.
     free: [u64; 2],
     mergers: Vec<u64>,
     build: Option<Build>,
@@ -193,7 +195,7 @@ impl World<'_> {
         self.row.run(self.setup.generation_bytes as f64) as u64
     }
 
-    /// One step of ingest; rows taken, and which wait held it most.
+    /// One step of ingest: returns the rows taken, and the wait that held them back most.
     fn ingest(&mut self, now: u64, wanted: u64) -> (u64, Option<Wait>) {
         let queue = self.disk.free_at.saturating_sub(now);
         self.out.longest = self.out.longest.max(queue as f64 / SECOND as f64);
@@ -238,8 +240,8 @@ impl World<'_> {
         (rows, held)
     }
 
-    /// Each transaction waits for the sync of its commit, behind what stands in the queue; where
-    /// ingest is held back, every connection has one that waits.
+    /// Each transaction waits for the sync of its commit, behind the present queue. If ingest is
+    /// held back, every connection has a waiting transaction.
     fn note_waits(&self, rows: u64, queue: u64, takes: u64, held: Option<Wait>) {
         let syncs = rows * (queue + SECOND / self.setup.disk_ios_per_sec) / BATCH;
         self.stalls.record(Cause::LogSync, syncs);
@@ -251,7 +253,7 @@ impl World<'_> {
         }
     }
 
-    /// Memory bytes that the pace of compactions lets in; none: as many as come.
+    /// Memory bytes that the pace of compactions admits; `None`: no limit.
     fn pace(&mut self) -> Option<u64> {
         let of = |index: usize| self.jobs.iter().filter(move |j| j.index == index && j.required);
         let first = |index: usize| {
@@ -288,7 +290,7 @@ impl World<'_> {
         };
     }
 
-    /// A beat of a compaction that ingest needs took so long.
+    /// Records the time of a beat of a required compaction.
     fn measure(&mut self, bytes: u64, ns: u64) {
         self.merged = (self.merged.0 + bytes, self.merged.1 + ns);
         let (moved, took) = self.merged;
@@ -334,7 +336,7 @@ impl World<'_> {
         while self.build_beat(now, end) {}
     }
 
-    /// A beat of the index build; false: it has none before `end`.
+    /// A beat of the index build; false: it begins none before `end`.
     fn build_beat(&mut self, now: u64, end: u64) -> bool {
         let Some(build) = self.build.as_mut().filter(|build| build.free_at < end) else {
             return false;
@@ -357,13 +359,14 @@ impl World<'_> {
         true
     }
 
-    /// Asks the governor; nanoseconds to wait before the beat goes to the disk.
+    /// Requests a beat from the governor; returns the nanoseconds to wait before it goes to the
+    /// disk.
     fn ask(&mut self, now: u64, class: Class, required: bool, bytes: u64) -> u64 {
         self.granted[usize::from(!required)] += bytes;
         self.governor.grant(class, bytes, required, now)
     }
 
-    /// A beat that was granted: (I/Os, bytes read, bytes written). How long it takes.
+    /// Executes a granted beat (I/Os, bytes read, bytes written); returns its time.
     fn go(&mut self, now: u64, class: Class, (ios, read, written): Io) -> u64 {
         let ns = self.disk.serve(now, ios, read, written);
         self.governor.report(class, ios, read + written, ns);
@@ -402,7 +405,7 @@ impl World<'_> {
         }
     }
 
-    /// A beat of the compaction whose turn it is, in this thread; false if there is none for it.
+    /// A beat of the next compaction in turn, in this thread; false if this thread has none.
     fn merge(&mut self, thread: usize, now: u64) -> bool {
         let helps = thread > 0;
         if helps && self.most_runs() < RUNS_HELP {
@@ -419,7 +422,8 @@ impl World<'_> {
             let owing_runs = if runs >= RUNS_TRIGGER && is_short { runs } else { 0 };
             CompactionTurn { required: job.required, owing_runs, left: job.left, gain: 0 }
         };
-        // What nobody waits for has no seat while there is ingest: then none is begun either.
+        // Compactions that are not required get no thread during ingest: then none of them begins
+        // either.
         let Some(at) = next_compaction(free.iter().map(turn), false).map(|i| free[i]) else {
             return false;
         };
@@ -436,7 +440,7 @@ impl World<'_> {
         self.mergers[thread] = now + took;
         self.jobs[at].busy_until = now + took;
         if required {
-            // Several threads move as many times the bytes in that time.
+            // Several threads move a multiple of the bytes in that time.
             let threads = self.mergers.iter().filter(|free_at| **free_at > now).count() as u64;
             self.measure(part, took / threads.max(1));
         }
@@ -448,7 +452,7 @@ impl World<'_> {
         true
     }
 
-    /// Nanoseconds of a processor for a beat of a compaction.
+    /// Nanoseconds of processor time for a beat of a compaction.
     fn computes(&self, bytes: u64) -> u64 {
         (bytes * SECOND).checked_div(self.setup.merged_bytes_per_core).unwrap_or(0)
     }
@@ -481,7 +485,7 @@ impl World<'_> {
     }
 }
 
-/// Runs as ingest leaves them shortly before a compaction into the bottom, newest first.
+/// Runs as ingest leaves them shortly before a compaction into the bottom run, newest first.
 fn tiers(bottom: u64, least: u64) -> Vec<u64> {
     let (mut tiers, mut size) = (vec![bottom], bottom / 10 * 4);
     while size > least {
@@ -491,7 +495,7 @@ fn tiers(bottom: u64, least: u64) -> Vec<u64> {
     tiers
 }
 
-/// One more index on all rows that there are.
+/// A build of one more index on all rows.
 fn build(setup: &Setup, row: &RowBytes) -> Build {
     let rows = setup.data_bytes as f64 / row.stored();
     Build {
@@ -551,7 +555,7 @@ fn world(setup: &Setup) -> World<'_> {
 }
 
 impl World<'_> {
-    /// Ends an interval of so many seconds: what the governor decided, and what was moved.
+    /// Ends an interval of this many seconds: records the governor's decisions and the bytes moved.
     fn sample(&mut self, sec: f64, rows: u64, moved: u64) {
         let debt = self.jobs.iter().map(|job| 2 * job.left).sum::<u64>() as f64;
         let most = self.most_runs() as f64;
@@ -564,7 +568,7 @@ impl World<'_> {
         out.rows.push(rows as f64 / sec);
         out.debt.push(debt);
         out.runs.push(most);
-        // Who does nothing asks for nothing: there is no decision then.
+        // Idle work makes no request: then there is no decision.
         out.budget.push(if count > 0.0 { sum / count } else { rate as f64 });
         out.required.push(required as f64 / sec);
         out.spare.push(spare as f64 / sec);
@@ -574,7 +578,7 @@ impl World<'_> {
     }
 }
 
-/// The run of a setup.
+/// Runs a setup.
 pub(super) fn run(setup: &Setup) -> Figures {
     let mut world = world(setup);
     let steps = setup.seconds * (SECOND / STEP_NS);

@@ -111,7 +111,7 @@ fn what_holds_up_the_checkpoint_is_written_beyond_the_law() {
     }
 }
 
-/// What nothing but the quiet asks for gives way to others on the device.
+/// Pages that only the idle flush requests yield to other use of the device.
 #[test]
 fn only_what_the_quiet_asks_for_is_surplus() {
     let quiet = Load { dirty_pages: 50_000, quiet_pages: 40_000, ..idle() };
@@ -370,7 +370,8 @@ proptest! {
     }
 }
 
-/// What one cleaner writes is required of no other; cold pages leave half of a batch to old ones.
+/// Pages that one cleaner writes are required of no other; cold pages leave half of a batch to old
+/// ones.
 #[test]
 fn a_beat_writes_cold_pages_and_what_nobody_else_is_writing() {
     let quota = Quota::default();

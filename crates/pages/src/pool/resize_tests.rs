@@ -64,7 +64,7 @@ fn the_pool_changes_its_size_while_in_use() -> Result<()> {
             std::thread::yield_now();
         }
     });
-    // Nobody uses pages now: the pool gets as small as asked.
+    // No thread uses pages now: the pool shrinks to the requested size.
     let least = 64;
     let told = || rig.rt.metrics.get(Metric::PoolFrames);
     while rig.pages.frames_with_memory() > least || told() > least as u64 {

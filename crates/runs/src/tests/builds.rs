@@ -10,7 +10,7 @@ use evenkeel_io::{MemEnv, Runtime};
 use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 
-/// What a transaction does with the row: each step makes it live or deletes it.
+/// The changes of the row by a transaction: each step makes the row live or deletes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Once,
@@ -219,7 +219,8 @@ fn histories_of_three_transactions() {
     histories(3, 97);
 }
 
-/// More than there is, and nobody who gives any: the statement waits once, not for all its tries.
+/// The statement needs more memory than there is, and no memory is freed: it waits once, not at
+/// every attempt.
 #[test]
 fn a_build_does_not_wait_for_memory_that_nobody_gives() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));

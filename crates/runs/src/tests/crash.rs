@@ -14,7 +14,7 @@ use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What survives besides the disk: the log.
+/// The part that survives in addition to the disk: the log.
 #[derive(Default)]
 struct Notes {
     log: Arc<TestLog>,

@@ -238,7 +238,8 @@ fn of_rows_changed_many_times() {
     }
 }
 
-/// What was rolled back counts neither in memory nor, flushed while it was open, in a run.
+/// Rolled-back entries count neither in memory nor in a run, if they were flushed while the
+/// transaction was open.
 #[test]
 fn estimates_do_not_count_entries_rolled_back() {
     let mut bed = Bed::new();

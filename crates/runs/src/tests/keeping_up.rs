@@ -433,7 +433,7 @@ fn a_compaction_that_begins_sets_the_pace() {
     assert!(waits());
 }
 
-/// What compactions read ahead takes memory where they are worked at, not where they wait.
+/// Read-ahead of compactions takes memory while a thread works on them, not while they wait.
 #[test]
 fn compactions_that_wait_have_read_nothing() {
     const INDEXES: u32 = 40;
@@ -456,8 +456,8 @@ fn compactions_that_wait_have_read_nothing() {
     assert!((1..=2 << 20).contains(&read), "{read} bytes read");
 }
 
-/// Where the disk is full one thread compactions; the others learn when there is space again,
-/// although it was not the ballast that was missing.
+/// On a full disk one thread compacts; the other threads are woken when space is free again, even
+/// if the ballast was not missing.
 #[test]
 fn helpers_are_woken_when_there_is_space_again() {
     let rig = Fixture::new(4 << 20);

@@ -1,4 +1,4 @@
-//! D2: an index of one run that nobody uses is left in its file, and is used like any other.
+//! D2: an unused index of one run stays in its file, and can be used like any other.
 
 use super::test_support::{Fixture, spec};
 use crate::{Direction, KeyRange};
@@ -231,7 +231,7 @@ fn its_footer_cannot_be_read() {
         rig.runs.compact_to_rest().expect("the others are merged");
         assert_eq!((rig.runs.stats(IndexId(other)).runs, rig.count(other)), (1, 10));
         rig.runs.drop_index(IndexId(12)).expect("drops, reading nothing");
-        // Nobody waits for their compactions, however many generations come.
+        // No thread waits for their compactions, however many generations arrive.
         for round in 2..16 {
             (3..=10).chain([other]).for_each(|index| rig.rows(index, 5 * round));
             rig.flush();

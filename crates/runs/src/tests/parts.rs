@@ -413,7 +413,7 @@ fn a_cursor_goes_on_after_a_failed_read() {
     }
 }
 
-/// G2: merging that nobody waits for waits for its seat; what ingest needs goes on.
+/// G2: a compaction that no thread waits for waits for a seat; a required one continues.
 #[test]
 fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
     let rig = Fixture::new(1 << 20);

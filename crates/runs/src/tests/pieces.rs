@@ -39,7 +39,8 @@ impl Fixture {
     }
 }
 
-/// What people may see of a compaction: its index, how many runs, and that less and less is left.
+/// The visible state of a compaction: its index, the number of its runs, and the remaining bytes,
+/// which decrease.
 #[test]
 fn a_compaction_under_way_is_seen_with_what_is_left() {
     let rig = Fixture::new(1 << 20);

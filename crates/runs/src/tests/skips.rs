@@ -95,7 +95,7 @@ fn entries_are_counted_in_the_run_that_has_them() {
     }
 }
 
-/// What a compaction has taken is not counted any more.
+/// Runs that a compaction has taken are no longer counted.
 #[test]
 fn a_run_that_lost_its_low_end_keeps_its_part() {
     let rig = two_equal_indexes();
@@ -112,7 +112,7 @@ fn a_run_that_lost_its_low_end_keeps_its_part() {
 #[test]
 fn nothing_is_read_while_a_piece_is_put_in_place() {
     let rig = two_equal_indexes();
-    // Of an index that nobody uses the list of runs need not be in memory.
+    // The list of runs of an unused index need not be in memory.
     rig.scan(1, Direction::Forward);
     let run = rig.runs.state.read().indexes[&IndexId(1)].runs[1].clone();
     let left = run.above(&(ROWS / 2).to_be_bytes()).map(Arc::new);

@@ -14,7 +14,7 @@ pub(super) const LOST: i64 = 40;
 /// The script finds what a killed process wrote; a checkpoint discards the log of it; more is
 /// written.
 pub(super) fn killed(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
-    // What exists now stays.
+    // The present state is permanent.
     let mut model = a.model.lock().clone();
     match check_recovered(&a.db, &mut model) {
         Ok(_) => *a.model.lock() = model,

@@ -370,8 +370,9 @@ fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
     assert!(db.store.rt.metrics.get(Metric::BuildHelpers) > 0);
 }
 
-/// What a build has made valid is taken back beside transactions that use the table, also a
-/// prepared one; what has a name of its own, or stands before one that has, waits for them.
+/// An index that a build has made valid is removed while transactions use the table, also a
+/// prepared one. An index that has a name of its own, or precedes one that has, waits for those
+/// transactions.
 #[test]
 fn a_provisional_index_goes_beside_who_uses_the_table() {
     let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
@@ -413,7 +414,7 @@ fn a_provisional_index_goes_beside_who_uses_the_table() {
     check_indexes(&mut db.begin(), &table);
 }
 
-/// Who waits for a build is woken by its phases, also by those of one that never began.
+/// The phases of a build wake its waiters, also those of a build that never began.
 #[test]
 fn phases_of_a_build_wake_who_waits_for_them() {
     let db = Db::new();

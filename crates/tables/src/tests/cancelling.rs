@@ -49,7 +49,7 @@ fn a_wait_for_merges_is_cancelled() {
     in_simulation(|env| {
         let mut db = Db::create(env, SMALL);
         let table = db.store.create_table("t", &spec()).unwrap();
-        // Nobody merges.
+        // No thread compacts.
         db.end_threads();
         let runs = db.store.runs.clone();
         for n in 0..RUNS_TRIGGER as i64 {
@@ -57,7 +57,7 @@ fn a_wait_for_merges_is_cancelled() {
             runs.seal_active();
             while runs.flush_beat().unwrap() == Beat::More {}
         }
-        // What debt begins with is spent.
+        // Spends the initial credit.
         let advance = (SMALL.generation_bytes / ADVANCE_PART) as usize;
         let spent = runs.reserve(advance).unwrap();
         cancel_insert(&db, &table, Cause::CompactionDebt);
@@ -80,7 +80,7 @@ fn a_wait_for_log_space_is_cancelled() {
     });
 }
 
-/// So is that of a copy that inserts rows: whoever cancels the copy cancels it.
+/// The same holds for a copy that inserts rows: a cancellation of the copy cancels the insert.
 #[test]
 fn a_copy_that_waits_for_log_space_is_cancelled() {
     in_simulation(|env| {
@@ -118,7 +118,7 @@ fn a_wait_for_undo_space_is_cancelled() {
         let mut db = Db::create(env, SMALL);
         let table = db.store.create_table("t", &spec()).unwrap();
         put(&db, &table, 0);
-        // Nobody writes undo to files.
+        // No thread writes undo to files.
         db.end_threads();
         let mut other = db.begin();
         other.update(&table, &[0i64.into()], &[(1, 5i64.into())]).unwrap();

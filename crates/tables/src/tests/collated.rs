@@ -222,7 +222,8 @@ fn without_its_collation_a_key_cannot_be_made() {
     assert_eq!(error.code(), Code::CollationChanged);
 }
 
-/// What an entry keeps beside its key counts for its length, at writing and in a build.
+/// The bytes that an entry keeps in addition to its key count for its length, at writes and in
+/// builds.
 #[test]
 fn stored_bytes_count_for_the_length_of_an_entry() {
     let db = Db::new();

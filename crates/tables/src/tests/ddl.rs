@@ -152,7 +152,7 @@ fn a_transaction_drops_a_table_that_it_uses() {
     }
 }
 
-/// Who has only read may leave the tables it has used: its snapshot stays.
+/// A transaction that has only read may leave the tables that it used: its snapshot stays.
 #[test]
 fn a_schema_change_waits_for_no_reader_that_has_left() {
     let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
@@ -177,7 +177,7 @@ fn a_schema_change_waits_for_no_reader_that_has_left() {
     let read = reader.scan(&table, Range::ALL, Direction::Forward).err().unwrap();
     assert_eq!(read.code(), Code::TableTooNew);
     drop(reader);
-    // Who has changed or locked a row stays.
+    // A transaction that has changed or locked a row stays.
     for locks in [false, true] {
         let mut user = db.begin_at(Isolation::ReadCommitted);
         user.insert(&table, &row_values(1, 1, None, None)).unwrap();
@@ -402,7 +402,7 @@ fn indexes_are_built_while_writers_go_on() {
     check_indexes(&mut db.begin(), &table);
 }
 
-/// What a plain read says, by each way to read.
+/// The result of a plain read, by each way to read.
 fn plain_reads(txn: &mut TableTxn, table: &Arc<Table>) -> Vec<Option<Code>> {
     let mut row = Row::new();
     let key = [1i64.into()];
@@ -461,7 +461,7 @@ fn a_snapshot_older_than_the_table_may_not_read_it() {
     }
 }
 
-/// Whoever looks finds a table that is being renamed, by one of its names.
+/// Every lookup finds a table that is being renamed, by one of its names.
 #[test]
 fn a_table_that_is_renamed_has_a_name_at_any_moment() {
     let db = Db::new();
@@ -504,8 +504,8 @@ fn prepared_readers_let_their_tables_go() {
     db.store.drop_table_with("t", &wait).unwrap();
 }
 
-/// Who waits for a table that a schema change keeps closed, or for another schema change, hears of
-/// a cancellation, and waits as long as was said.
+/// A thread that waits for a table which a schema change keeps closed, or for another schema
+/// change, notices a cancellation, and waits no longer than its timeout.
 #[test]
 fn waits_for_schema_changes_are_cancelled() {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { lock_wait: MANY_SECONDS, ..SMALL });

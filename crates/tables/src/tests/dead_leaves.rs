@@ -108,8 +108,8 @@ fn locking_scans_skip_what_is_dead() {
         let (found, visits) = first(&mut txn, &table, direction, EXCLUSIVE).unwrap();
         assert!(found == Some(end) && visits <= LOCKING_VISITS, "a young snapshot: {visits} pages");
         drop(txn);
-        // Who sees the rows has a conflict with those who deleted them, as ever: also where all
-        // leaves of the range are dead.
+        // A reader that sees the rows conflicts with the transactions that deleted them, also if
+        // all leaves of the range are dead.
         let middle = [ValueRef::Int(ROWS / 2)];
         let dead = if direction == Direction::Forward {
             Range { lower: Bound::Unbounded, upper: Bound::Included(&middle) }

@@ -13,7 +13,7 @@ type Rows = BTreeMap<i64, Vec<Value>>;
 
 fn random_row(rng: &mut Rng, id: i64) -> [ValueRef<'static>; 4] {
     let b = [None, Some("x"), Some("yy")][rng.below(3) as usize];
-    // A writer's unique keys are its own: nobody waits for another.
+    // Each writer has its own unique keys: writers do not wait for each other.
     let c = [None, Some(WRITERS * rng.below(9) as i64 + id % WRITERS)][rng.below(2) as usize];
     row_values(id, rng.below(4) as i64, b, c)
 }

@@ -24,7 +24,8 @@ fn named(db: &Db) -> Arc<Table> {
     table
 }
 
-/// What `act` gives that waits for row `key`, which another transaction has locked and changes.
+/// The result of `act`, which waits for row `key` while another transaction has locked it and
+/// changes it.
 fn beside<R: Send>(
     db: &Db,
     table: &Arc<Table>,
@@ -135,7 +136,8 @@ fn a_row_that_moves_takes_a_change_along_that_came_meanwhile() {
     check_indexes(&mut txn, &table);
 }
 
-/// Who waits for a key of an index, not yet for a row, is a victim like any other.
+/// A transaction that waits for an index key, before it waits for a row, is a victim like any
+/// other.
 #[test]
 fn a_deadlock_on_the_way_to_a_row_rolls_back() {
     let db = Db::new();

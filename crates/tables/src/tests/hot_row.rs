@@ -1,4 +1,5 @@
-//! Many who want one row: nobody waits twice for one change, nobody is passed, few give up.
+//! Many transactions that want one row: none waits twice for one change, none is overtaken, few
+//! give up.
 
 use super::*;
 use evenkeel_base::Code;
@@ -23,7 +24,7 @@ fn a_of(row: &Row) -> i64 {
     }
 }
 
-/// As a server does it: the row is looked for, locked, changed and let go.
+/// As a server does it: finds the row, locks it, changes it and commits.
 fn increment_read(txn: &mut TableTxn, table: &Arc<Table>) {
     let (range, direction) = (Range::prefix(KEY), Direction::Forward);
     let mut scan = txn.locked_scan(table, range, direction, LOCKED).unwrap();
@@ -131,7 +132,7 @@ fn a_row_that_was_waited_for_and_not_changed_goes_on() {
         commit(holder);
         assert!(!failing.join().unwrap(), "it is gone");
     });
-    // The row that is not there is nobody's.
+    // The missing row has no owner.
     let mut third = db.begin_at(Isolation::ReadCommitted);
     third.set_lock_wait(Duration::ZERO);
     third.insert(&table, &row_values(1, 9, None, Some(9))).unwrap();

@@ -164,7 +164,8 @@ fn a_long_primary_key_is_read_at_the_snapshot() {
     assert_eq!(gone, Err(Code::RowChanged));
 }
 
-/// Who waits for a row reads it in the format it has then, which may be later than his wait.
+/// A transaction that waits for a row reads it in the format that the row has afterwards, which may
+/// be newer than the wait.
 #[test]
 fn a_column_is_added_while_a_lock_is_waited_for() {
     let db = Db::new();
@@ -233,7 +234,7 @@ fn a_deadlock_is_found_and_the_victim_is_rolled_back() {
         }
         let mine = set_a(&mut first, table, 2, 101).map_err(|e| e.kind());
         let mine = (mine, first.is_ended());
-        // Let the other go on, whoever was chosen.
+        // Lets the other transaction continue, whichever was the victim.
         drop(first);
         let other = other.join().unwrap();
         let (victim, winner) = if mine.1 { (mine, other) } else { (other, mine) };
@@ -276,7 +277,7 @@ fn locking_reads_wait_skip_and_refuse() {
     assert_eq!(ids(&mut third, true), [Value::Int(2)]);
     drop((first, second));
     assert_eq!(ids(&mut third, true), [Value::Int(1), Value::Int(2)]);
-    // What it has locked, others cannot write.
+    // Other transactions cannot write the rows that it has locked.
     let mut fourth = db.begin();
     fourth.set_lock_wait(Duration::from_millis(20));
     assert_eq!(set_a(&mut fourth, &table, 1, 1).unwrap_err().kind(), Kind::LockTimeout);

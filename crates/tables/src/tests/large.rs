@@ -311,7 +311,7 @@ fn the_list_of_chains_survives_in_a_checkpoint() {
     let again = Chains::default();
     again.restore(&blob).unwrap();
     assert_eq!(again.checkpoint_blob(), blob);
-    // What the checkpoint says and the log repeats counts once.
+    // An entry that is both in the checkpoint and repeated in the log counts once.
     again.logged(stamp(2), tree, &[superseded]);
     assert_eq!(again.waiting(), 1);
     again.reverted(stamp(2));
@@ -324,7 +324,8 @@ fn give_up(txn: &mut TableTxn, table: &Arc<Table>, id: i64) {
     assert!(txn.update(table, &[id.into()], &[(2, ValueRef::Bytes(&bytes(3_000, 99)))]).unwrap());
 }
 
-/// What a snapshot keeps is freed from lists as it is from memory, a damaged list aside.
+/// Chains that a snapshot keeps are freed from lists as they are from memory, except from a damaged
+/// list.
 #[test]
 fn chains_in_lists_are_freed_when_no_snapshot_needs_them() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);

@@ -463,8 +463,8 @@ fn absent_keys_are_locked() {
     }
 }
 
-/// Leaving out what others hold, a scan locks no key that is not there, and waits for nobody who
-/// does; at SERIALIZABLE it locks no range.
+/// A scan that skips rows locked by others locks no key that does not exist, and does not wait for
+/// locks on such keys. At SERIALIZABLE it locks no range.
 #[test]
 fn skipping_locks_no_absent_keys() {
     let db = Db::new();

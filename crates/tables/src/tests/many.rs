@@ -167,7 +167,7 @@ fn a_crash_keeps_whole_transactions() {
     expected.extend([1000, 1001, 1002]);
     assert_eq!(ids(&db, &table), expected);
     assert_eq!(by_a(&db, &table), expected.len());
-    // What the crash ended can be written again.
+    // The rows of transactions that the crash ended can be written again.
     let mut txn = db.begin();
     put(&mut txn, &table, &(400..500).collect::<Vec<_>>()).unwrap();
     commit(txn);

@@ -113,8 +113,8 @@ fn numbers_that_begin_anew_are_durable() {
     }
 }
 
-/// Who has looked a table up, and raises its mark beside a DROP, leaves nothing in the catalog: the
-/// next open would find a table without a definition.
+/// A transaction that has looked a table up and raises the table's mark during a DROP leaves
+/// nothing in the catalog: otherwise the next open would find a table without a definition.
 #[test]
 fn a_dropped_table_gets_no_mark() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());

@@ -110,7 +110,7 @@ fn a_writer_that_waits_for_memory_holds_nothing() {
         let db = Db::create(env, SMALL);
         let table = fill(&db, 10);
         let (store, written) = (db.store.clone(), Arc::new(AtomicUsize::new(0)));
-        // While somebody has a generation pinned it is not flushed.
+        // A pinned generation is not flushed.
         let pin = store.runs.pin();
         let (table2, count) = (table.clone(), written.clone());
         let (store2, rt) = (store.clone(), store.rt.clone());
@@ -152,7 +152,8 @@ fn a_writer_that_waits_for_memory_holds_nothing() {
     })]);
 }
 
-/// The most log that an operation may reserve. It is granted only where nobody else holds any.
+/// The most log that an operation may reserve. It is granted only if no other thread holds a
+/// reservation.
 pub(super) fn largest_reservation(db: &Db) -> usize {
     let refused = db.store.log.reserve(1 << 40, Share::User).map(|_| ()).unwrap_err();
     let limit: usize = refused.context("limit").unwrap().parse().unwrap();
@@ -174,7 +175,7 @@ fn lock_key(txn: &mut TableTxn, table: &Arc<Table>, index: &str, key: i64) -> Re
     txn.locked_index_scan(table, index, range, forward, locking)?.each(&mut |_| Ok(true))
 }
 
-/// Who has something first, and who waits for it.
+/// Which thread has the resource first, and which waits for it.
 const WAITS: &[(&str, Step, Step)] = &[
     ("a row", |t, at| insert(t, at, 100, 1, 100), |t, at| insert(t, at, 100, 1, 101)),
     ("a unique key", |t, at| insert(t, at, 100, 1, 100), |t, at| insert(t, at, 101, 1, 100)),

@@ -112,7 +112,7 @@ proptest! {
     }
 }
 
-/// A row that was locked is changed where it was found: nobody goes there from the root.
+/// A row that was locked is changed where it was found, without a descent from the root.
 #[test]
 fn a_locked_row_is_not_looked_for_again() {
     let db = Db::new();

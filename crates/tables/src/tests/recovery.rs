@@ -42,7 +42,7 @@ fn a_stopped_database_opens_again() {
     // A schema change that got no further than its tree.
     let orphan = db.store.next_id(crate::catalog::NextId::Tree).unwrap();
     db.store.trees().create(evenkeel_base::TreeId(orphan)).unwrap();
-    // What the open transaction wrote is in the log, its end is not.
+    // The writes of the open transaction are in the log, but not its end.
     db.store.log.wait_durable(Lsn(db.store.log.end().0 - 1)).unwrap();
     let rows = all_rows(&mut db.begin(), &table, Direction::Forward);
     std::mem::forget((prepared, open));

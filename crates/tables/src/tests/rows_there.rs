@@ -25,7 +25,8 @@ fn id_of(row: &Row) -> i64 {
     }
 }
 
-/// Who meets a row by its primary key once looks for the next one first, and asks no index.
+/// An insert that has once met an existing row by its primary key searches for the next row first,
+/// and reads no index.
 #[test]
 fn a_row_that_is_there_is_met_before_its_indexes_are_asked() {
     let db = Db::new();
@@ -45,7 +46,7 @@ fn a_row_that_is_there_is_met_before_its_indexes_are_asked() {
         assert_eq!(there.unwrap(), Insertion::Taken(None));
     }
     assert_eq!(asked() - before, 0, "filters were asked");
-    // What is not there is made ready as ever; the unique key that is taken is told by name.
+    // A new row is prepared as always; the error names the unique key that is taken.
     let taken = txn.insert_or_tell(&table, &row_values(1, 1, None, Some(5))).unwrap();
     assert_eq!(taken, Insertion::Taken(Some("by_c".into())));
     assert!(asked() > before);

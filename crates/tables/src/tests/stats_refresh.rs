@@ -68,7 +68,8 @@ fn a_tenth_of_the_rows_is_worth_a_look_and_less_is_not() {
     assert_eq!((renewed(&db), table.changes(), beats(&db)), (2, 0, 0));
 }
 
-/// What a renewal reads is bounded, whatever the table holds; to count reads nothing.
+/// A renewal reads a bounded number of pages, whatever the size of the table; counting rows reads
+/// none.
 #[test]
 fn renewals_cost_the_same_for_small_and_large_tables() {
     let visited = [3_000, 60_000].map(|rows| {
@@ -83,7 +84,8 @@ fn renewals_cost_the_same_for_small_and_large_tables() {
     assert!(visited[1] <= visited[0] * 2, "{visited:?}");
 }
 
-/// What is read of runs for statistics is counted apart from what users read: all, and no more.
+/// Reads of runs for statistics are counted separately from those of users, all of them and no
+/// others.
 #[test]
 fn blocks_of_runs_that_renewals_read_are_counted_apart() {
     use evenkeel_base::metrics::Metric;
@@ -146,13 +148,13 @@ fn renewals_keep_their_distance() {
     assert_eq!((beats(&db), table.changes()), (0, 2_500));
     let rest = db.store.next_statistics_in().unwrap();
     assert!(rest > MINUTES / 2 && rest <= MINUTES, "{rest:?}");
-    // Once writes have stopped nobody waits for that time.
+    // After writes have stopped, no thread waits for that time.
     db.store.rt.health.fail(evenkeel_base::Error::internal("stop"));
     assert_eq!((db.store.next_statistics_in(), beats(&db)), (None, 0));
 }
 
-/// What a look at a table costs is spread over the time until the next one; the first is in haste,
-/// and so is one that others wait for.
+/// The cost of a renewal for a table is spread over the time until the next one. The first renewal
+/// is not delayed, nor one that others wait for.
 #[test]
 fn draws_keep_their_distance() {
     let clock = TickingEnv::new(Arc::new(MemEnv::new()), 1_000_000);

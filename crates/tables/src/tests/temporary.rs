@@ -23,7 +23,7 @@ fn count(db: &Db, table: &Arc<Table>) -> usize {
     all_rows(&mut db.begin(), table, Direction::Forward).len()
 }
 
-/// One in which nobody but sessions syncs the log: no memtable is flushed, and no page written.
+/// A database in which only sessions sync the log: no memtable is flushed, and no page is written.
 fn only_sessions() -> Db {
     let sizes = Sizes { frames: 4096, generation_bytes: 16 << 20, ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
@@ -148,7 +148,7 @@ fn one_that_is_renamed_is_durable() {
     assert_eq!(count(&db, &db.store.table("kept").unwrap()), 7);
 }
 
-/// What a crash leaves of one is whole, and can be dropped.
+/// A temporary table that a crash leaves is complete, and can be dropped.
 #[test]
 fn one_that_a_crash_leaves_can_be_dropped() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());

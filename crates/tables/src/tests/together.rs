@@ -58,7 +58,7 @@ fn several_tables_are_changed_as_one_or_not_at_all() {
     commit(user);
     let error = alter(&db, [&drop_a, &drop_a, &none]).unwrap_err();
     assert_eq!(error.code(), Code::IndexMissing);
-    // Nobody waits for himself.
+    // No transaction waits for itself.
     let twice = [(NAMES[0], &drop_a), (NAMES[1], &drop_a), (NAMES[0], &drop_a)];
     let error = db.store.alter_tables(&twice, &SchemaWait::default()).unwrap_err();
     assert_eq!(error.code(), Code::DefinitionInvalid);
@@ -87,7 +87,7 @@ fn marks(db: &Db) -> usize {
     rows.iter().filter(is_mark).count()
 }
 
-/// What a crash leaves of a change of three tables: all of it, with its mark, or nothing.
+/// A crash leaves either all of a change of three tables, with its mark, or nothing.
 #[test]
 fn a_crash_leaves_a_change_of_several_tables_whole() {
     for durable in [true, false] {
@@ -200,7 +200,8 @@ fn a_duplicate_in_one_table_takes_the_indexes_of_all_back() {
         assert_eq!(progress.duplicate_in(), NAMES[bad]);
         assert!(!progress.duplicate().is_empty());
         assert_eq!(counts(&tables), [0; 3]);
-        // What is unique no more may come twice; then, and without it, all is built.
+        // A column that is no longer unique may have duplicates; in that case, and without it, all
+        // indexes are built.
         let mut txn = db.begin();
         txn.insert(&tables[0], &row_values(2000, 1, None, Some(8))).unwrap();
         txn.delete(&tables[0], &[2000i64.into()]).unwrap();
