@@ -3,7 +3,7 @@
 # differs, and the server goes on: the self-test of plugin/mariadb/layout.cc, compiled with copies of
 # the headers in which one member or one virtual function is more, and linked with the rest of the
 # plugin that `make plugin` built. Loaded at startup, and by INSTALL into the same server that then
-# loads the real one. scripts/test-plugin-layout.sh [whole | NAME...]: `whole` compiles all of the
+# loads the real one. plugin/mariadb/tests/test_layout.py [whole | NAME...]: `whole` compiles all of the
 # plugin with one such copy; NAMEs are those of the table below (all of them). Prints "N refused, N failed".
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The same queries and changes under many plans, on tables of InnoDB and of EVENKEEL in one private server: what
-# comes of them must be the same (scripts/differential_plans.py).
-# scripts/test-plugin-plans.sh [--seed N] [--rounds N] [--variants N], or [--replay FILE] of a failure
+# comes of them must be the same (plugin/mariadb/tests/differential_plans.py).
+# plugin/mariadb/tests/test_plans.py [--seed N] [--rounds N] [--variants N], or [--replay FILE] of a failure
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/private.sh
@@ -11,5 +11,5 @@ if [ -w /dev/shm ] && [ "$(df --output=avail -k /dev/shm | tail -n 1)" -gt 20000
 fi
 private_begin
 private_start main --innodb-buffer-pool-size=64M
-timeout "${EVENKEEL_DIFFERENTIAL_SECONDS:-7200}" python3 -B scripts/differential_plans.py \
+timeout "${EVENKEEL_DIFFERENTIAL_SECONDS:-7200}" python3 -B plugin/mariadb/tests/differential_plans.py \
     --socket "$private_dir/main/socket" "$@"

@@ -13,7 +13,7 @@ passed=0 failed=0 leaving=$#
 for script in "$@"; do
     for engine in InnoDB EVENKEEL; do
         private_sql main -e 'create or replace database x'
-        timeout 900 python3 scripts/sessions.py "$private_dir/main/socket" "$engine" "$script" \
+        timeout 900 python3 plugin/mariadb/tests/sessions.py "$private_dir/main/socket" "$engine" "$script" \
             >"$private_dir/$engine.out" 2>&1 || echo "ended with $?" >>"$private_dir/$engine.out"
     done
     wanted=$private_dir/InnoDB.out

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Each statement in each state of an XA transaction, on InnoDB and on EVENKEEL (scripts/xa_states.py): with the
+# Each statement in each state of an XA transaction, on InnoDB and on EVENKEEL (plugin/mariadb/tests/xa_states.py): with the
 # binlog on, and without one in a pool of threads. A part of a cell's name as argument runs only such cells.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ states() {
     private_start "$server" "${fast[@]}" "$@"
     private_sql "$server" -e 'create database if not exists test'
     local said
-    said=$(python3 -B scripts/xa_states.py "$private_dir/$server/socket" "${cell:-}") \
+    said=$(python3 -B plugin/mariadb/tests/xa_states.py "$private_dir/$server/socket" "${cell:-}") \
         || { echo "xa states test: $server: $said" >&2; exit 1; }
     echo "$server: $said"
     private_stop "$server"

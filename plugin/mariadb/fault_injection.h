@@ -1,4 +1,4 @@
-/* Faults planted on purpose, to see that the tests catch them: scripts/test-planted.sh builds the plugin with
+/* Faults planted on purpose, to see that the tests catch them: scripts/test_planted.py builds the plugin with
    EVENKEEL_PLANTED defined, into a directory of its own, and names one fault by the variable of that name in
    the server's environment. Any other build has nothing of it. */
 #ifndef EVENKEEL_FAULT_INJECTION_H

@@ -1,7 +1,7 @@
 //! Faults planted on purpose, to see that the tests catch them: none is armed until a test does so,
 //! and without debug assertions all of this is compiled to nothing. Not a feature, with which every
 //! crate would be built once more. One fault at a time is armed, for the whole process: by a test,
-//! or by `EVENKEEL_PLANTED` in the environment of the process (`scripts/test-planted.sh`). The
+//! or by `EVENKEEL_PLANTED` in the environment of the process (`scripts/test_planted.py`). The
 //! plugin has some of its own (`plugin/mariadb/fault_injection.h`).
 
 /// A fault that a layer can be made to have.

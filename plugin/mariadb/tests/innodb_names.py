@@ -1,22 +1,17 @@
-#!/usr/bin/env python3
-"""Compares the names of "Coming from InnoDB" in docs/user/mariadb.md with those of a server that has both engines:
-
-    innodb_names.py SOCKET
+"""Compares the names of "Coming from InnoDB" in docs/user/mariadb.md with those of a server that has both engines.
 
 Every innodb_* setting and status variable of the server stands in the first column of its table, alone or by a
 pattern with *; every name and pattern there is one of the server's; every evenkeel_* in the second column exists.
 Every status variable of Evenkeel is in docs/reference/metrics.md, by its name or as a wait of a cause, and
 every name there is a status variable.
-Prints what is not so, or how many there are. Exit: 0 all agree, 1 not.
 """
-import fnmatch, pathlib, re, subprocess, sys
+import fnmatch, pathlib, re
 
-DOCS = pathlib.Path(__file__).parent.parent / "docs"
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
 
 
-def of_server(kind, like):
-    command = ["mariadb", "--no-defaults", f"--socket={sys.argv[1]}", "-uroot", "-N", "-e", f"show global {kind} like '{like}%'"]
-    return {line.split("\t")[0].lower() for line in subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()}
+def of_server(server, kind, like):
+    return {line.split("\t")[0].lower() for line in server.sql(f"show global {kind} like '{like}%'").splitlines()}
 
 
 def table(page, head):
@@ -38,22 +33,16 @@ def drifted(status):
         f"docs/reference/metrics.md: the server has no {row}" for row in absent]
 
 
-def main():
+def compare(server):
+    """What does not agree, and how many settings and status variables InnoDB has."""
     page = (DOCS / "user/mariadb.md").read_text().split("\n## Coming from InnoDB\n")[1]
-    status = of_server("status", "evenkeel")
-    ours = of_server("variables", "evenkeel") | status
+    status = of_server(server, "status", "evenkeel")
+    ours = of_server(server, "variables", "evenkeel") | status
     wrong, counted = drifted(status), []
     for kind, head in (("variables", "Settings"), ("status", "Status variables")):
-        theirs, (named, here) = of_server(kind, "innodb"), table(page, head)
+        theirs, (named, here) = of_server(server, kind, "innodb"), table(page, head)
         counted.append(len(theirs))
         wrong += [f"{kind}: {name} is not on the page" for name in sorted(theirs) if not any(fnmatch.fnmatchcase(name, n) for n in named)]
         wrong += [f"{kind}: the server has no {name}" for name in sorted(named) if not fnmatch.filter(theirs, name)]
         wrong += [f"{kind}: there is no {name}" for name in sorted(here) if name.startswith("evenkeel_") and name not in ours]
-    for line in wrong:
-        print(line)
-    if not wrong and min(counted) > 50:
-        print(f"{counted[0]} settings and {counted[1]} status variables of InnoDB are on the page")
-    return 1 if wrong or min(counted) <= 50 else 0
-
-
-sys.exit(main())
+    return wrong, counted

@@ -1,15 +1,13 @@
-#!/usr/bin/env python3
 """What plugin/mariadb/mysql-test/README.md says of the server's suites, held against the files and the
-log of a run. `mtr_overlay.py papers`: each accepted difference stands once in the table, with its class;
-each disabled test has a reason; each test of our own is described; none is more than was agreed on.
-`mtr_overlay.py storage_engine LOG SUITE` and `engines LOG SUITE`: as many passed as was agreed on, of the
-tests that the server's folder SUITE has. `mtr_overlay.py class I`: the names of a class's tests. Prints what is
-wrong, or one line."""
+log of a run. `papers`: each accepted difference stands once in the table, with its class; each disabled
+test has a reason; each test of our own is described; none is more than was agreed on. `storage_engine`
+and `engines`: as many passed as was agreed on, of the tests that the server's folder has. `holds` prints
+what is wrong, or one line."""
 import pathlib
 import re
 import sys
 
-OVERLAY = pathlib.Path(__file__).resolve().parent.parent / "plugin/mariadb/mysql-test"
+OVERLAY = pathlib.Path(__file__).resolve().parent.parent / "mysql-test"
 # storage_engine: what passes at least of the tests that the server enables, what may differ or be left out.
 PASSED_LEAST, DIFFERENCES_MOST, DISABLED_MOST = 101, 25, 7
 # engines/funcs and engines/iuds together, of those that the server enables.
@@ -88,13 +86,8 @@ def engines(log, suite):
     few = not enabled or passed * 100 < enabled * PASSED_PERCENT
     return ([said + f", fewer than {PASSED_PERCENT} %"] if few else []), said
 
-def main(what, *arguments):
-    if what == "class":
-        print("\n".join(test for name, test in classes() if name == arguments[0]))
-        return 0
-    check = {"papers": papers, "storage_engine": storage_engine, "engines": engines}[what]
-    wrong, said = check(*map(pathlib.Path, arguments))
-    print("\n".join(wrong) if wrong else said, file=sys.stderr if wrong else sys.stdout)
-    return 1 if wrong else 0
-
-sys.exit(main(*sys.argv[1:]))
+def holds(check, *arguments):
+    """Whether one of the checks finds nothing."""
+    wrong, said = check(*arguments)
+    print("\n".join(wrong) if wrong else said, file=sys.stderr if wrong else sys.stdout, flush=True)
+    return not wrong

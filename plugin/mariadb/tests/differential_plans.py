@@ -5,7 +5,7 @@
     differential_plans.py --socket S --replay FILE
 
 Tables, rows, queries and plans come from the seed. A query is made for an access path and a column
-(scripts/plans/queries.py); it runs on both engines by reading the whole table, then on EVENKEEL by
+(plugin/mariadb/tests/plans/queries.py); it runs on both engines by reading the whole table, then on EVENKEEL by
 the plan that it is made for and by plans of chance, in functions, cursors and the like, calm, in a
 transaction that has changed rows, and beside another one's. Where EVENKEEL's rows are others, InnoDB
 runs the same plan: if it gives the same wrong rows, the fault is the server's, and is only counted.
@@ -191,7 +191,7 @@ def main():
     parser.add_argument("--replays", default="target/plans")
     parser.add_argument("--replay")
     parser.add_argument("--databases", default="p", help="what their names begin with")
-    parser.add_argument("--command", default="scripts/test-plugin-plans.sh")
+    parser.add_argument("--command", default="python3 plugin/mariadb/tests/test_plans.py")
     args = parser.parse_args()
     if args.replay:
         failures.replay(args.replay, Sides(args.socket, args.databases))

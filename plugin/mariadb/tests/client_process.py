@@ -2,6 +2,8 @@
 next one is sent."""
 import subprocess
 
+from servers import Problem
+
 GONE = ("ERROR 2002", "ERROR 2006", "ERROR 2013", "ERROR 2026")
 
 
@@ -15,6 +17,12 @@ class Connection:
                    "--skip-column-names", "--skip-reconnect", "--force", "--database=test", *options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, bufsize=1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.end()
 
     def run(self, statements):
         """The lines that came; an error of a statement is one of them."""
@@ -37,11 +45,12 @@ class Connection:
         """Statements that print nothing; anything they print ends the test."""
         lines = self.run(statements)
         if lines:
-            raise SystemExit("client: %s: %s" % (statements, lines))
+            raise Problem("client: %s: %s" % (statements, lines))
 
     def end(self):
         try:
             self.process.stdin.close()
         except BrokenPipeError:
             pass
+        self.process.stdout.close()
         self.process.wait()

@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
 """Every statement that a client may send in each state of an XA transaction, on InnoDB and on EVENKEEL.
 
-    xa_states.py SOCKET [CELL]     CELL: words that its name must have, as "PREPARED / release savepoint s1"
+    compare(SOCKET, CELL)     CELL: words that a cell's name must have, as "PREPARED / release savepoint s1"
 
 A cell is a state, a statement and how the transaction is ended then: by the connection itself or, once it
 is gone, by another one, with COMMIT or ROLLBACK. After each step the answer (rows, error number), what a
 second connection sees, and XA RECOVER must be the same with both engines; at the end nobody holds a row.
-Exit 1: a cell differs. Prints how many cells were compared.
+A cell that differs is printed.
 """
 import re
 import sys
@@ -240,7 +239,8 @@ def cell(sides, state, statement, way):
         raise Differs("a transaction stays: %s" % held)
 
 
-def main(socket, wanted):
+def compare(socket, wanted):
+    """Runs the cells whose name has `wanted` in it; what was run, and how many differ."""
     first = Connection(socket)
     for engine in ENGINES:
         first.run("create database %s; use %s; set default_storage_engine = %s" % (engine, engine, engine))
@@ -267,8 +267,5 @@ def main(socket, wanted):
                     for side in sides:
                         side.own.end()
                         side.other.run("rollback; xa rollback 'x'; xa rollback 'y'")
-    print("%d cells of %d states and %d statements, %d differ" % (cells, len(STATES), len(STATEMENTS), wrong))
-    sys.exit(wrong != 0)
-
-
-main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "")
+    said = "%d cells of %d states and %d statements, %d differ" % (cells, len(STATES), len(STATEMENTS), wrong)
+    return said, wrong

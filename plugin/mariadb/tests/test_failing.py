@@ -26,8 +26,8 @@ WANTED = ["1 rename #evenkeel/runs/2", "2 rename {}/#evenkeel/runs/3", "3 rename
           "5 sync {}/#evenkeel/runs/3", "6 remove ddl_recovery.log", "7 remove #evenkeel/runs/3"]
 
 
-def main():
-    library = os.path.abspath(sys.argv[1])
+def counted(library):
+    """Steps that the library counts, and those that it has to count."""
     with tempfile.TemporaryDirectory() as place:
         place = os.path.realpath(place)
         data, control = place + "/data", place + "/control"
@@ -40,8 +40,11 @@ def main():
         environment = dict(os.environ, LD_PRELOAD=library, EVENKEEL_FAIL_DIR=control)
         subprocess.run([sys.executable, "-c", STEPS], cwd=data, env=environment, check=True)
         with open(control + "/steps") as found:
-            steps = found.read().splitlines()
-    wanted = [line.format(data) for line in WANTED]
+            return found.read().splitlines(), [line.format(data) for line in WANTED]
+
+
+def main():
+    steps, wanted = counted(os.path.abspath(sys.argv[1]))
     if steps != wanted:
         print("steps counted:", *steps, "steps wanted:", *wanted, sep="\n")
     return steps != wanted

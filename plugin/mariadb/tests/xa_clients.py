@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Clients of a server that is killed, with transactions of their own in two phases (XA).
 
-    xa_clients.py work SOCKET DIR ROUND    until the server is gone; prints what each client was in then
-    xa_clients.py check SOCKET DIR [all]   after the restart; prints how many were prepared
+    work(SOCKET, DIR, ROUND)          until the server is gone; returns what each client was in then
+    check(SOCKET, DIR, DECIDE_ALL)    after the restart; returns how many were prepared, in doubt and left so
 
 Each client notes in DIR, a file of its own, what it is about to do and what the server has said. It
 changes rows of its own in two tables, `one` and `two`, alike: a new row, and a change of an older one,
@@ -12,15 +11,14 @@ later one, some without being prepared.
 `check` compares XA RECOVER with what was said: there are all that were said to be prepared and not said
 to be decided, none that was said to be decided or not asked to be prepared; what the server was asked and
 has not answered may be either. Then it commits and rolls back what is there, but leaves some (not with
-`all`) prepared for the next round, and compares the rows by each index. Exit 1: they differ.
+DECIDE_ALL) prepared for the next round, and compares the rows by each index.
 """
 import os
 import random
-import sys
-import threading
 import time
 
 from client_process import Connection, Gone
+from servers import Problem, beside
 
 CLIENTS = 5
 ROUND_IDS = 1_000_000
@@ -39,7 +37,6 @@ class Client:
         self.state = "idle"
         # Rows that are committed and of no undecided transaction; transactions for a later connection.
         self.settled, self.waiting = [], []
-        self.error = None
 
     def note(self, xid, word, *rest):
         self.state = word
@@ -53,10 +50,10 @@ class Client:
             if not lines:
                 break
             if not (later and lines[0].startswith(NOT_YET)):
-                raise SystemExit("xa clients: %s: %s" % (xid, lines))
+                raise Problem("%s: %s" % (xid, lines))
             time.sleep(0.02)
         else:
-            raise SystemExit("xa clients: %s is unknown" % xid)
+            raise Problem("%s is unknown" % xid)
         self.note(xid, ASKED[word])
         if commit:
             self.settled.append(row)
@@ -98,8 +95,8 @@ class Client:
         return False
 
     def run(self):
+        connection = Connection(self.socket)
         try:
-            connection = Connection(self.socket)
             for n in range(1, 50_000):
                 if self.transaction(connection, n):
                     connection.end()
@@ -109,22 +106,17 @@ class Client:
                     self.decide(connection, xid, row, self.random.randrange(3) > 0, later=True)
         except Gone:
             pass
-        except SystemExit as error:
-            self.error = str(error)
+        finally:
+            connection.end()
+            self.notes.close()
 
 
 def work(socket, directory, round_number):
     clients = [Client(socket, directory, number, round_number) for number in range(CLIENTS)]
-    threads = [threading.Thread(target=client.run) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    errors = [client.error for client in clients if client.error]
-    if errors:
-        raise SystemExit("\n".join(errors))
+    for running in [beside(client.run) for client in clients]:
+        running.result()
     # And what waits for a later connection.
-    print(*[client.state for client in clients], *["prepared" for client in clients for _ in client.waiting])
+    return [client.state for client in clients] + ["prepared" for client in clients for _ in client.waiting]
 
 
 def notes(directory):
@@ -136,11 +128,6 @@ def notes(directory):
             xid, word, *rest = line.split()
             known.setdefault(xid, {"file": name, "work": rest})["word"] = word
     return known
-
-
-def trouble(what):
-    print("xa clients: " + what, file=sys.stderr)
-    sys.exit(1)
 
 
 def expected(known, decided_at):
@@ -173,15 +160,20 @@ def rows_of(connection, table, index):
     lines = connection.run("select id, k from %s force index (%s) where id >= 0 and k >= 0" % (table, index))
     pairs = [tuple(int(n) for n in line.split("\t")) for line in lines]
     if len(dict(pairs)) != len(pairs):
-        trouble("%s has a row twice in index %s" % (table, index))
+        raise Problem("%s has a row twice in index %s" % (table, index))
     return dict(pairs)
 
 
 def check(socket, directory, decide_all):
-    known, connection = notes(directory), Connection(socket)
+    with Connection(socket) as connection:
+        return check_over(connection, directory, decide_all)
+
+
+def check_over(connection, directory, decide_all):
+    known = notes(directory)
     found = [line.split("\t")[3] for line in connection.run("xa recover")]
     if len(set(found)) != len(found):
-        trouble("XA RECOVER has one twice")
+        raise Problem("XA RECOVER has one twice")
     found = set(found)
     count = {"found": len(found), "in doubt": 0, "left": 0}
     # With the binlog, COMMIT ONE PHASE is two phases within the server, under the user's XID (any engine).
@@ -192,21 +184,21 @@ def check(socket, directory, decide_all):
         must = word == "prepared"
         may = must or word in ("prepare", "commit", "rollback", within)
         if must and xid not in found:
-            trouble("%s is lost; it was said to be prepared" % xid)
+            raise Problem("%s is lost; it was said to be prepared" % xid)
         if xid in found and not may:
-            trouble("%s is prepared; the last that was said of it is %s" % (xid, word))
+            raise Problem("%s is prepared; the last that was said of it is %s" % (xid, word))
         if word in ("prepare", "commit", "rollback", "one-phase"):
             count["in doubt"] += 1
         # What was not answered and is not prepared has ended; how, its own row says.
         if word in ("active", *ASKED) and xid not in found:
             ended = "committed" if int(entry["work"][0]) in present else "rolled-back"
             if ended == "committed" and word not in ("commit", "one-phase"):
-                trouble("%s is committed; it was at %s" % (xid, word))
+                raise Problem("%s is committed; it was at %s" % (xid, word))
             if ended == "rolled-back" and word == "commit":
-                trouble("%s is gone; it was prepared and to be committed" % xid)
+                raise Problem("%s is gone; it was prepared and to be committed" % xid)
             say(directory, entry, xid, ended)
     if found - set(known):
-        trouble("prepared, and nobody's: %s" % (found - set(known)))
+        raise Problem("prepared, and nobody's: %s" % (found - set(known)))
     for n, xid in enumerate(sorted(found)):
         if n % 3 == 2 and not decide_all:
             count["left"] += 1
@@ -221,19 +213,12 @@ def check(socket, directory, decide_all):
             there = rows_of(connection, table, index)
             wrong = sorted(set(there.items()) ^ set(rows.items()))
             if wrong:
-                trouble("%s by %s: %d rows for %d, differ: %s"
+                raise Problem("%s by %s: %d rows for %d, differ: %s"
                         % (table, index, len(there), len(rows), wrong[:10]))
-    connection.end()
-    print(count["found"], count["in doubt"], count["left"], len(rows))
+    return {**count, "rows": len(rows)}
 
 
 def say(directory, entry, xid, word):
     entry["word"] = word
     with open(os.path.join(directory, entry["file"]), "a") as file:
         print(xid, word, file=file)
-
-
-if sys.argv[1] == "work":
-    work(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-else:
-    check(sys.argv[2], sys.argv[3], sys.argv[4:] == ["all"])
