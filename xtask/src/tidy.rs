@@ -1,7 +1,8 @@
 //! The rules of `STYLE.md` that a program can check. A finding is one line: file, line, rule.
 //!
 //! Ratchet: `xtask/ratchet.txt` lists the files, functions and scripts of bash that are longer than
-//! the limit, with the length they may have. It only goes down: a listed length that is too high is a finding too.
+//! the limit, with the length they may have. It only goes down: a listed length that is too high
+//! is a finding too.
 
 use crate::source::{self, Source, code, has_word};
 use crate::{docs, error_names, layers, licences, links, rules, string_names, vocabulary};

@@ -11,7 +11,8 @@ DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
 
 
 def of_server(server, kind, like):
-    return {line.split("\t")[0].lower() for line in server.sql(f"show global {kind} like '{like}%'").splitlines()}
+    lines = server.sql(f"show global {kind} like '{like}%'").splitlines()
+    return {line.split("\t")[0].lower() for line in lines}
 
 
 def table(page, head):

@@ -129,7 +129,8 @@ class Test:
     def check_indexes(self, table):
         """Each index has the table's rows."""
         rows = {by: sorted(self.ask(f"select id, w, k from {table} force index ({by}) "
-                                    "where k>=0 and w>=0 and id>=0").splitlines()) for by in ("primary", "by_w", "by_k")}
+                                    "where k>=0 and w>=0 and id>=0").splitlines())
+                for by in ("primary", "by_w", "by_k")}
         for by in rows:
             if rows[by] != rows["primary"]:
                 raise Problem(f"index {by} of {table} differs from the table")

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from servers import TESTS, Problem, run
+from servers import ROOT, TESTS, Problem, run
 
 SECONDS = int(os.environ.get("EVENKEEL_DIFFERENTIAL_SECONDS", "7200"))
 
@@ -18,7 +18,7 @@ def test(servers):
     command = [sys.executable, "-B", TESTS / "differential.py", "--socket", server.socket, "--seed", seed,
                "--statements", statements]
     try:
-        return subprocess.run(command, timeout=SECONDS).returncode
+        return subprocess.run(command, timeout=SECONDS, cwd=ROOT).returncode
     except subprocess.TimeoutExpired:
         raise Problem(f"not done after {SECONDS} s") from None
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from servers import TESTS, Problem, run
+from servers import ROOT, TESTS, Problem, run
 
 SECONDS = int(os.environ.get("EVENKEEL_DIFFERENTIAL_SECONDS", "7200"))
 MEMORY = pathlib.Path("/dev/shm")
@@ -23,7 +23,7 @@ def test(servers):
     server.start("--innodb-buffer-pool-size=64M")
     command = [sys.executable, "-B", TESTS / "differential_plans.py", "--socket", server.socket, *sys.argv[1:]]
     try:
-        return subprocess.run(command, timeout=SECONDS).returncode
+        return subprocess.run(command, timeout=SECONDS, cwd=ROOT).returncode
     except subprocess.TimeoutExpired:
         raise Problem(f"not done after {SECONDS} s") from None
 

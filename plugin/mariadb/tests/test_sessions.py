@@ -63,8 +63,8 @@ class Test:
 
     def leaving(self):
         program = self.folder / "leaving"
-        subprocess.run(["gcc", "-O1", "-Wall", "-I/usr/include/mariadb", "-o", program, TESTS / "leaving.c", "-lmariadb",
-                        "-lpthread"], check=True)
+        subprocess.run(["gcc", "-O1", "-Wall", "-I/usr/include/mariadb", "-o", program, TESTS / "leaving.c",
+                        "-lmariadb", "-lpthread"], check=True)
         self.server.sql("create or replace database x; create table x.t (id int primary key) engine=evenkeel; "
                         "insert into x.t values (1)")
         code = subprocess.run([program, self.server.socket, "x.t", str(CONNECTIONS)]).returncode

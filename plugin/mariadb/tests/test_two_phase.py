@@ -88,7 +88,7 @@ class Test:
         self.does("xa start 'empty'; select count(*) from t where id=999; xa end 'empty'; xa prepare 'empty'; "
                   "xa commit 'empty'")
         equal("prepared", len(self.does("xa recover").splitlines()), 2)
-        equal("a row is held", "1205" in self.ask("select v from t where id=1 for update nowait"), True)
+        self.is_held("a row is held", 1)
         equal("nothing is seen", self.does("select group_concat(id order by id) from t"), "1,2")
         self.decide("xa commit 'a'")
         equal("committed", self.rows_of_t(), "1:5,2:2,10:1")
@@ -100,11 +100,16 @@ class Test:
             self.source.start(*self.source_options)
             prepared = sorted(line.split("\t")[3] for line in self.does("xa recover").splitlines())
             equal(f"prepared after {way}", prepared, ["b", f"c{way}"])
-            equal(f"a row is held after {way}", "1205" in self.ask("select v from t where id=2 for update nowait"), True)
+            self.is_held(f"a row is held after {way}", 2)
             self.does(f"xa commit 'c{way}'")
         self.does("xa rollback 'b'")
         equal("all decided", self.does("xa recover"), "")
         self.decided_stays()
+
+    def is_held(self, what, row):
+        said = self.ask(f"select v from t where id={row} for update nowait")
+        if "1205" not in said:
+            raise Problem(f"{what}: {said}")
 
     def rows_of_t(self):
         return self.does("select group_concat(id, ':', v order by id) from t")
