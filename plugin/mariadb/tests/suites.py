@@ -7,7 +7,7 @@
 `run` makes a copy of the suites for each engine, in which every CREATE, ALTER, option and variable that names
 InnoDB, MyISAM or Aria names that engine, and keeps what each test prints. `compare` holds the outputs against
 each other, statement by statement, sorts the differences into classes and prints those that no class
-explains and scripts/suites.expected does not list; it exits with 1 if there is one, or if one that is listed did
+explains and suites.expected does not list; it exits with 1 if there is one, or if one that is listed did
 not come. `run` compares too.
 
 A statement that fails does not end a test: the rest of it is compared too.
@@ -26,7 +26,7 @@ import shutil
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 ENGINES = ("InnoDB", "EVENKEEL")
 REPLACED = r"(?:innodb|myisam|aria|maria)\b"
 SUBSTITUTIONS = [
@@ -310,10 +310,10 @@ def compare_test(ours, theirs):
 
 
 class Expected:
-    """The differences that are meant, by test and the beginning of a line of the statement: scripts/suites.expected."""
+    """The differences that are meant, by test and the beginning of a line of the statement: suites.expected."""
 
     def __init__(self):
-        lines = (ROOT / "scripts/suites.expected").read_text().splitlines()
+        lines = (ROOT / "plugin/mariadb/tests/suites.expected").read_text().splitlines()
         rows = [[cell.strip() for cell in line.split(" | ")] for line in lines if line and not line.startswith("#")]
         for row in rows:
             assert len(row) == 3 and all(row) and len(row[2].split()) > 2, f"no test, statement and reason: {row}"
