@@ -267,5 +267,8 @@ def compare(socket, wanted):
                     for side in sides:
                         side.own.end()
                         side.other.run("rollback; xa rollback 'x'; xa rollback 'y'")
+    for side in sides:
+        side.own.end()
+        side.other.end()
     said = "%d cells of %d states and %d statements, %d differ" % (cells, len(STATES), len(STATEMENTS), wrong)
     return said, wrong
