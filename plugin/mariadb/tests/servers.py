@@ -278,6 +278,8 @@ def end_by_signal(number, _frame):
 
 def run(name, test):
     """Runs a test over servers of its own, and returns the exit code: its own if it is a number."""
+    # Who watches the test through a file sees each line when it is printed.
+    sys.stdout.reconfigure(line_buffering=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_by_signal)
     servers = None
