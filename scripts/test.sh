@@ -35,7 +35,7 @@ rung 2-simulations cargo test --quiet -p evenkeel-sim "${simulations[@]}" -- --n
 # Faults planted on purpose, each caught by the rung named for it; prints the table.
 rung 2-planted cargo test --quiet -p evenkeel-sim --test planted -- --nocapture
 # The same for those that a test of their own crate catches, a second each once it is built.
-rung 2-planted-crates bash scripts/test-planted.sh crates
+rung 2-planted-crates python3 scripts/test_planted.py crates
 # With 16 MiB of memory: an update of 5M rows and its rollback, a value of 1 GiB in and out.
 rung 3-limits env EVENKEEL_UPDATE_ROWS=5000000 \
     cargo test --quiet -p evenkeel-trust --test limits a_great_update -- --nocapture
@@ -45,36 +45,6 @@ rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-examples bash scripts/test-examples.sh
 rung 1-report bash scripts/test-report.sh
 # By what figures are met or missed; what of a binlog counts after a kill.
-rung 1-verdicts bash -c 'python3 -B scripts/compare/test_verdicts.py && python3 -B scripts/test_whole_binlogs.py'
-rung 1-plugin bash -c 'bash plugin/mariadb/build.sh && bash scripts/test-plugin.sh'
-# Random statements from one seed, on InnoDB and on EVENKEEL.
-rung 1-plugin-differential bash scripts/test-plugin-differential.sh 2 50000
-# The same queries and changes under many plans, on both; every cell of path x type x partitioned was taken.
-rung 1-plugin-plans bash scripts/test-plugin-plans.sh --seed 1
-rung 1-plugin-sessions bash scripts/test-plugin-sessions.sh
-rung 1-plugin-two-phase bash scripts/test-plugin-two-phase.sh
-rung 1-plugin-crash bash scripts/test-plugin-crash.sh
-rung 1-plugin-xa-crash env EVENKEEL_KILLS=5 bash scripts/test-plugin-xa-crash.sh
-rung 1-plugin-xa-states bash scripts/test-plugin-xa-states.sh
-rung 1-plugin-two-engines env EVENKEEL_ROUNDS=2 bash scripts/test-plugin-two-engines.sh
-rung 1-plugin-ddl-crash env EVENKEEL_SEED=1 bash scripts/test-plugin-ddl-crash.sh
-rung 1-plugin-failures bash scripts/test-failures.sh
-# Columns that were not read hold nonsense: those of reads by prefixes, by several handlers, beside open changes.
-rung 1-plugin-poison bash scripts/test-plugin-poison.sh 0 evenkeel.prefix_reads evenkeel.plans evenkeel.clones \
-    evenkeel.read_uncommitted evenkeel.pushdown
-# Every code of an error at a client; every allocation of the plugin fails once; uninstalling beside users.
-rung 1-plugin-faults bash scripts/test-plugin-faults.sh
-rung 1-plugin-many-tables bash scripts/test-many-tables.sh
-# Some of its alterations: a table of virtual functions, its order, the first, middle and last of classes.
-rung 1-plugin-layout bash scripts/test-plugin-layout.sh \
-    handler-function handler-order handlerton-last thd-middle table-first field
-rung 1-plugin-install bash scripts/test-install.sh
-# The server's own tests of an engine, less than four minutes together.
-rung 1-mtr bash scripts/test-mtr.sh all
-# A part of the server's main suites with our engine in the place of the others, beside InnoDB's output.
-rung 1-suites python3 scripts/suites.py run quick
-# Faults planted in the plugin, in a build of its own, each caught by one test of our suite; users' has none of them.
-rung 1-planted-plugin bash scripts/test-planted.sh plugin
-rung 1-mtr-as-innodb bash scripts/test-mtr.sh as-innodb
-rung 1-mtr-engines bash scripts/test-mtr.sh engines
+rung 1-verdicts bash -c 'python3 -B scripts/compare/test_verdicts.py && python3 -B plugin/mariadb/tests/test_whole_binlogs.py'
+source scripts/rungs-plugin.sh
 rungs_done

@@ -13,33 +13,20 @@ plants=${EVENKEEL_PLANTS:-}
 out=$PWD/target/plugin${plants:+-planted} poison=()
 [ -z "${EVENKEEL_POISON:-}" ] || out=$PWD/target/poison poison=(-DEVENKEEL_POISON)
 out=${EVENKEEL_PLUGIN_DIR:-$out}
-headers=${EVENKEEL_HEADERS:-$(bash scripts/mariadb.sh headers)} || exit $?
-generated=/usr/include/mariadb/server
-server=$(mariadbd --version | sed -E 's/.*Ver ([0-9.]+)-.*/\1/')
-source=$(. "$headers/VERSION" && echo "$MYSQL_VERSION_MAJOR.$MYSQL_VERSION_MINOR.$MYSQL_VERSION_PATCH")
-declared=$(sed -n 's/^#define MYSQL_SERVER_VERSION[^"]*"\([0-9.]*\).*/\1/p' \
-    "$generated/mysql_version.h" 2>/dev/null)
-configured=$(sed -n 's/^#define VERSION "\([0-9.]*\).*/\1/p' "$generated/my_config.h" 2>/dev/null)
-if [ "$server" != "$source" ] || [ "$server" != "$declared" ] || [ "$server" != "$configured" ]; then
-    echo "plugin: server $server, headers $source, $declared and $configured differ: run make deps" >&2
-    exit 3
-fi
+source plugin/mariadb/server.sh
 # As a static library alone: beside an rlib, which tests of other crates want, cargo leaves out the
 # optimization across crates.
 [ -n "${EVENKEEL_HEADERS:-}" ] ||
     cargo rustc --quiet --release -p evenkeel-capi --lib --crate-type staticlib || exit 1
 # Objects of one version of the server are none of another's.
-built_for=$(mariadbd --version | sed -E 's/.*Ver ([^ ]+) .*/\1/')
 objects=$out/obj-$built_for
 mkdir -p "$out/gen" "$objects"
 cp "$headers/include/probes_mysql_nodtrace.h.in" "$out/gen/probes_mysql_nodtrace.h"
 flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
-    -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DMYSQL_SERVER -DDBUG_OFF -DNDEBUG
-    "${poison[@]}"
-    -I"$out/gen" -isystem "$headers/include" -isystem "$headers/sql"
-    -isystem "$headers/include/mysql" -isystem "$headers/wsrep-lib/include"
-    -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem "$headers/libmariadb/include"
-    -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")
+    -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DMYSQL_SERVER -DDBUG_OFF -DNDEBUG "${poison[@]}"
+    -I"$out/gen" -isystem "$headers/include" -isystem "$headers/sql" -isystem "$headers/include/mysql"
+    -isystem "$headers/wsrep-lib/include" -isystem "$headers/wsrep-lib/wsrep-API/v26"
+    -isystem "$headers/libmariadb/include" -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")
 # Templates of the standard library are compiled in, so that their allocations count as the plugin's (fault.h).
 [ -z "$plants" ] || flags+=(-DEVENKEEL_PLANTED -D_GLIBCXX_EXTERN_TEMPLATE=0)
 pids=() listed=()
@@ -65,7 +52,6 @@ for file in plugin/mariadb/*.cc; do
     fi
 done
 for pid in "${pids[@]}"; do wait "$pid" || exit 1; done
-library=$(dirname "$(find /usr/lib -name libmysqlservices.a | head -1)")
 g++ -shared -o "$out/ha_evenkeel.so.new" "${listed[@]}" "$target/release/libevenkeel_capi.a" \
     -L"$library" -lmysqlservices -Wl,--version-script=plugin/mariadb/evenkeel.map \
     -Wl,-Bsymbolic -Wl,-z,nodelete -lpthread -ldl -lm || exit 1

@@ -1,4 +1,4 @@
-/* Faults planted on purpose, to show that the tests catch them. scripts/test-planted.sh builds the plugin with
+/* Faults planted on purpose, to show that the tests catch them. scripts/test_planted.py builds the plugin with
    EVENKEEL_PLANTED defined, into a directory of its own, and names one fault in the server's environment variable of
    that name. No other build contains this code. */
 #ifndef EVENKEEL_FAULT_INJECTION_H

@@ -92,7 +92,8 @@ fn metrics(root: &Path) -> String {
     page
 }
 
-/// `scripts/test-plugin.sh` looks each status variable of a server up in the page.
+/// `plugin/mariadb/tests/innodb_names.py` looks each status variable of a server up in the
+/// page.
 pub const PLUGIN_FIGURES: &str = "
 ## Status variables of MariaDB
 

@@ -61,7 +61,7 @@ fn table(text: &str) -> Vec<Word<'_>> {
 }
 
 /// Scripts, pages and the plugin.
-fn others(root: &Path) -> Vec<Source> {
+pub fn others(root: &Path) -> Vec<Source> {
     let mut found = Vec::new();
     for top in ["README.md", "ARCHITECTURE.md", "STYLE.md", "docs", "scripts", "plugin", "tools"] {
         walk(root, &root.join(top), &mut found);

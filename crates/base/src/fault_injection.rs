@@ -2,7 +2,7 @@
 //! arms it, and builds without debug assertions contain none of this code. It is not a Cargo
 //! feature, because each feature would build every crate once more. One fault at a time is armed
 //! for the whole process, by a test or by `EVENKEEL_PLANTED` in the environment of the process
-//! (`scripts/test-planted.sh`). The plugin has faults of its own
+//! (`scripts/test_planted.py`). The plugin has faults of its own
 //! (`plugin/mariadb/fault_injection.h`).
 
 /// A fault of one layer.

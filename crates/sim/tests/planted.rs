@@ -54,7 +54,7 @@ fn rung(fault: Fault) -> Rung {
     }
 }
 
-/// The faults that a test of their own crate catches, which `scripts/test-planted.sh` names and
+/// The faults that a test of their own crate catches, which `scripts/test_planted.py` names and
 /// runs with each of them.
 const ELSEWHERE: &[Fault] = &[
     Fault::DurableAtSyncEnd,
@@ -68,9 +68,9 @@ const ELSEWHERE: &[Fault] = &[
 
 #[test]
 fn faults_that_are_caught_elsewhere_are_in_the_script() {
-    let script = include_str!("../../../scripts/test-planted.sh");
+    let script = include_str!("../../../scripts/test_planted.py");
     for fault in ELSEWHERE {
-        assert!(script.contains(&format!("caught {fault:?} ")), "{fault:?}");
+        assert!(script.contains(&format!("(\"{fault:?}\", ")), "{fault:?}");
     }
 }
 
