@@ -211,7 +211,7 @@ def run_engine(options, engine):
     log = out / engine / "log"
     with log.open("w") as to:
         subprocess.run(["perl", "mariadb-test-run.pl", f"--vardir={out / engine / 'var'}", "--record", "--force", "--force", "--max-test-fail=0",
-                        "--retry=0", f"--parallel={options.jobs}", "--testcase-timeout=3", "--suite-timeout=600",
+                        "--retry=0", f"--parallel={options.jobs}", "--testcase-timeout=5", "--suite-timeout=600",
                         "--max-save-core=0", "--max-save-datadir=0", "--nowarnings", *default, *names],
                        cwd=tests, stdout=to, stderr=subprocess.STDOUT, check=False)
     kept = out / engine / "printed"
