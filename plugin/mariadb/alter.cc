@@ -407,9 +407,13 @@ bool ha_evenkeel::watch_nulls(TABLE *altered, Alter_inplace_info *info)
 {
   const std::vector<const Field *> old= old_fields(info);
   std::vector<uint> fields;
+  std::vector<std::string> names;
   for (uint i= 0; altered->field[i]; i++)
     if (loses_null(altered->field[i], old[i]))
+    {
       fields.push_back(old[i]->field_index);
+      names.push_back(altered->field[i]->field_name.str);
+    }
   const ek_schema_wait wait= schema_wait(ha_thd());
   ek_error error;
   if (ek_wait_unused(evenkeel_db, name(), &wait, &error))
@@ -417,8 +421,23 @@ bool ha_evenkeel::watch_nulls(TABLE *altered, Alter_inplace_info *info)
     print_error(handler_error(ha_thd(), error), MYF(0));
     return true;
   }
-  static_cast<Alter_context *>(info->handler_ctx)->nulls.reset(new Null_watch(m_name, fields));
+  static_cast<Alter_context *>(info->handler_ctx)->nulls.reset(new Null_watch(m_name, fields, names));
   return false;
+}
+
+/* What the server says where it copies such a row, and InnoDB where it does not copy. */
+static void say_null(const Null_watch &watch, const Null_place &place)
+{
+  my_error(WARN_DATA_TRUNCATED, MYF(0), watch.names[place.column].c_str(), (ulong) place.row);
+}
+
+/* True, with the error raised, if a writer has shown NULL; `row` counts the rows that were read before. */
+static bool writer_showed_null(const Null_watch &watch, uint64_t row)
+{
+  const size_t seen= watch.seen;
+  if (seen != Null_watch::NOTHING)
+    say_null(watch, {seen, row});
+  return seen != Null_watch::NOTHING;
 }
 
 /* True, with the error raised, if a row has NULL in a column that becomes NOT NULL. */
@@ -429,14 +448,13 @@ bool ha_evenkeel::has_nulls(const Null_watch &watch)
     columns.push_back((uint32_t) m_columns[field]);
   thd_progress_init(ha_thd(), 1);
   ek_error error;
-  Nulls found= find_nulls(ha_thd(), m_name, columns, &error);
+  Null_place place;
+  const Nulls found= find_nulls(ha_thd(), m_name, columns, &place, &error);
   thd_progress_end(ha_thd());
-  if (found == NO_NULL && watch.has_seen)
-    found= HAS_NULL;
   switch (found)
   {
-  case NO_NULL: return false;
-  case HAS_NULL: my_error(ER_INVALID_USE_OF_NULL, MYF(0)); return true;
+  case NO_NULL: return writer_showed_null(watch, place.row);
+  case HAS_NULL: say_null(watch, place); return true;
   case NULLS_KILLED: my_error(ER_QUERY_INTERRUPTED, MYF(0)); return true;
   case NULLS_UNKNOWN: print_error(handler_error(ha_thd(), error), MYF(0)); return true;
   }
@@ -636,11 +654,8 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   const std::vector<ha_evenkeel *> parts= changed_together(info);
   const std::vector<Alter_context *> contexts= contexts_of(info);
   for (const Alter_context *of : contexts)
-    if (commit && of->nulls && of->nulls->has_seen)
-    {
-      my_error(ER_INVALID_USE_OF_NULL, MYF(0));
+    if (commit && of->nulls && writer_showed_null(*of->nulls, 1))
       return true;
-    }
   std::list<Change> changes;
   if (commit)
     for (ha_evenkeel *part : parts)

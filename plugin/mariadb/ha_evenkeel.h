@@ -164,7 +164,7 @@ private:
   Bound bound(uint8_t kind, const uchar *key, key_part_map parts) const;
   Bound range_end() const;
   void remember_prefix(const uchar *key, key_part_map parts);
-  int open_scan(const Bound &lower, const Bound &upper, bool backward);
+  int open_scan(const Bound &lower, const Bound &upper, bool backward, bool may_peek= true);
   void close_scan();
   void clear_rows();
   int lock_duplicate(const uchar *record);
@@ -198,6 +198,7 @@ private:
   int stay_at_end();
   int placed(int error);
   int read_point(uchar *record, const uchar *key, key_part_map parts);
+  bool is_whole_primary(key_part_map parts, enum ha_rkey_function flag) const;
   bool is_point(key_part_map parts, enum ha_rkey_function flag) const;
   ek_txn *transaction(ek_error *error);
   void end_own();

@@ -65,11 +65,15 @@ int ha_evenkeel::read_point(uchar *record, const uchar *key, key_part_map parts)
   return placed(found ? fill(record, m_row, false) : HA_ERR_KEY_NOT_FOUND);
 }
 
+bool ha_evenkeel::is_whole_primary(key_part_map parts, enum ha_rkey_function flag) const
+{
+  return flag == HA_READ_KEY_EXACT && is_clustered(active_index) &&
+         parts == make_prev_keypart_map(table->key_info[active_index].user_defined_key_parts);
+}
+
 bool ha_evenkeel::is_point(key_part_map parts, enum ha_rkey_function flag) const
 {
-  return flag == HA_READ_KEY_EXACT && is_clustered(active_index) && m_lock == EK_LOCK_NONE &&
-         !m_is_copied &&
-         parts == make_prev_keypart_map(table->key_info[active_index].user_defined_key_parts);
+  return is_whole_primary(parts, flag) && m_lock == EK_LOCK_NONE && !m_is_copied;
 }
 
 int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map parts,
@@ -90,8 +94,10 @@ int ha_evenkeel::index_read_map(uchar *record, const uchar *key, key_part_map pa
   case HA_READ_PREFIX:
     remember_prefix(key, parts);
     error= lock_checked(at);
+    /* The server repeats the read of such a row, once it has been peeked at, by reading its key anew: in a
+       scan of its own, which would peek again, without end. The first read waits, as with InnoDB. */
     if (!error)
-      error= open_scan(at, at, false);
+      error= open_scan(at, at, false, !is_whole_primary(parts, flag));
     break;
   case HA_READ_PREFIX_LAST:
     remember_prefix(key, parts);

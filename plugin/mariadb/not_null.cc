@@ -16,8 +16,9 @@ std::atomic<uint> null_watches{0};
 static std::mutex watches_mutex;
 static std::list<Null_watch *> watches;
 
-Null_watch::Null_watch(const std::string &of, const std::vector<uint> &numbers)
-    : table(of), fields(numbers)
+Null_watch::Null_watch(const std::string &of, const std::vector<uint> &numbers,
+                       const std::vector<std::string> &called)
+    : table(of), fields(numbers), names(called)
 {
   std::lock_guard<std::mutex> guard(watches_mutex);
   watches.push_back(this);
@@ -36,15 +37,15 @@ void see_nulls(const std::string &table, const std::function<bool(uint field)> &
   std::lock_guard<std::mutex> guard(watches_mutex);
   for (Null_watch *watch : watches)
     if (watch->table == table)
-      for (uint number : watch->fields)
-        if (may_be_null(number))
-          watch->has_seen= true;
+      for (size_t i= 0; i < watch->fields.size(); i++)
+        if (size_t nothing= Null_watch::NOTHING; may_be_null(watch->fields[i]))
+          watch->seen.compare_exchange_strong(nothing, i);
 }
 
 /* Reads a piece of rows behind the key `last`, which becomes the key of the last row read. Returns their number,
-   which is lower than a piece at the end; -1 on error. */
+   which is lower than a piece at the end; -1 on error. It ends at the first NULL. */
 static int64_t read_piece(const std::string &table, const std::vector<uint32_t> &columns,
-                          std::string *last, bool *has_null, ek_error *error)
+                          std::string *last, bool *has_null, Null_place *place, ek_error *error)
 {
   const Owned_txn txn(ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, error));
   if (!txn)
@@ -56,7 +57,7 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
   std::vector<ek_value> values(columns.size());
   bool failed= !scan || (!last->empty() && ek_scan_resume(scan.get(), ek_text(*last), error));
   int64_t rows= 0;
-  while (!failed && rows < ROWS_A_PIECE)
+  while (!failed && !*has_null && rows < ROWS_A_PIECE)
   {
     const int found= ek_scan_next(scan.get(), row.get(), error);
     if (!found)
@@ -65,16 +66,21 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
     failed= found < 0 || ek_row_values(row.get(), plan.get(), &key, values.data(), error) < 0;
     if (failed)
       break;
-    for (const ek_value &value : values)
-      *has_null|= value.kind == EK_NULL;
+    for (size_t i= 0; i < values.size() && !*has_null; i++)
+      if (values[i].kind == EK_NULL)
+      {
+        *has_null= true;
+        place->column= i;
+      }
     last->assign((const char *) key.ptr, key.len);
     rows++;
+    place->row+= !*has_null;
   }
   return failed ? -1 : rows;
 }
 
 Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns,
-                 ek_error *error)
+                 Null_place *place, ek_error *error)
 {
   const int64_t there= ek_rows(evenkeel_db, ek_text(table), nullptr, error);
   const uint64_t total= MY_MAX(there, 1);
@@ -87,7 +93,7 @@ Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t>
   {
     if (thd_kill_level(thd))
       return NULLS_KILLED;
-    rows= read_piece(table, columns, &last, &has_null, error);
+    rows= read_piece(table, columns, &last, &has_null, place, error);
     if (rows < 0)
       return NULLS_UNKNOWN;
     done+= (uint64_t) rows;

@@ -2,7 +2,7 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
 
-int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward)
+int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward, bool may_peek)
 {
   close_scan();
   Measured measured(handler_stats);
@@ -21,7 +21,7 @@ int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward
     m_scan= ek_scan(txn, name(), ek_text(index), &from, &to, flags, &error);
   else
     m_scan= ek_scan_locked(txn, name(), ek_text(index), &from, &to,
-                           flags | (m_peek ? EK_SCAN_PEEK : 0), m_lock, &error);
+                           flags | (m_peek && may_peek ? EK_SCAN_PEEK : 0), m_lock, &error);
   return m_scan ? 0 : fail(error);
 }
 
@@ -126,7 +126,7 @@ int ha_evenkeel::rnd_pos_by_record(uchar *record)
   for (uint i= 0; i < primary->user_defined_key_parts; i++)
     at.values.push_back(value_of(primary->key_part[i].field, record, nullptr));
   active_index= table_share->primary_key;
-  int error= open_scan(at, at, false);
+  int error= open_scan(at, at, false, false);
   active_index= MAX_KEY;
   if (!error)
     error= next(record);

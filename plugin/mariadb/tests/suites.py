@@ -35,6 +35,8 @@ SUBSTITUTIONS = [
     (re.compile(rf"(storage engine\s+['\"`]?){REPLACED}", re.I), r"\g<1>{}"),
     (re.compile(rf"(let\s+\$?\w*(?:engine|type)\w*\s*=\s*['\"]?){REPLACED}", re.I), r"\g<1>{}"),
 ]
+# The settings that both engines have.
+BOTH_HAVE = r"(?=[_-](?:lock[_-]wait[_-]timeout|snapshot[_-]isolation)\b)"
 # The tests of `quick`, less than three minutes: those that found faults, and what our own suite has least of.
 QUICK = """
 gcol.gcol_bugfixes gcol.gcol_keys_innodb gcol.gcol_partition_innodb
@@ -87,8 +89,8 @@ def suite_root():
 def with_engine(text, engine):
     for pattern, to in SUBSTITUTIONS:
         text = pattern.sub(to.format(engine), text)
-    # So that tests that wait for locks wait as long.
-    return re.sub(r"\binnodb(?=[_-]lock[_-]wait[_-]timeout\b)", engine.lower(), text, flags=re.I)
+    # What both have: so that tests that wait for locks wait as long, and those of snapshot isolation have it.
+    return re.sub(rf"\binnodb{BOTH_HAVE}", engine.lower(), text, flags=re.I)
 
 
 def combinations(text):
@@ -247,7 +249,7 @@ def statements(lines):
 
 def same_name(text):
     text = re.sub(r"\bevenkeel\b|(?<=ENGINE=)(DEFAULT_|NON_DEFAULT_)?ENGINE\b", "InnoDB", text, flags=re.I)
-    text = re.sub(r"\bevenkeel(?=[_-]lock[_-]wait[_-]timeout\b)", "innodb", text, flags=re.I)
+    text = re.sub(rf"\bevenkeel{BOTH_HAVE}", "innodb", text, flags=re.I)
     return re.sub(r"\binnodb\b", "InnoDB", text, flags=re.I)
 
 
