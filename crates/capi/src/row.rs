@@ -1,5 +1,6 @@
 //! Row buffers, plans of what is read from row after row, and long values taken out of a row.
 
+use crate::record::EkPut;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{Row, RowPlan, Value};
 
@@ -33,7 +34,11 @@ pub unsafe extern "C" fn ek_row_clear(row: *mut EkRow) {
 }
 
 /// Some columns that are wanted of one row after the other.
-pub struct EkPlan(RowPlan);
+pub struct EkPlan {
+    pub(crate) plan: RowPlan,
+    /// Where they lie in records, if `ek_plan_put` has said it.
+    pub(crate) puts: Vec<EkPut>,
+}
 
 /// Plans to read these columns; free it with `ek_plan_free`.
 ///
@@ -44,7 +49,8 @@ pub unsafe extern "C" fn ek_plan_new(columns: *const u32, len: usize) -> *mut Ek
     catch(std::ptr::null_mut(), || {
         // SAFETY: by contract of the caller.
         let columns = unsafe { slice(columns, len) }.iter().map(|column| *column as usize);
-        Box::into_raw(Box::new(EkPlan(RowPlan::new(columns.collect()))))
+        let plan = RowPlan::new(columns.collect());
+        Box::into_raw(Box::new(EkPlan { plan, puts: Vec::new() }))
     })
 }
 
@@ -78,7 +84,8 @@ pub unsafe extern "C" fn ek_row_values(
         fence(error, -1, || {
             let row = &(*row).0;
             key.write(EkBytes::of(row.key()));
-            row.values_by(&mut (*plan).0, |at, value| values.add(at).write(EkValue::of(value)))?;
+            let plan = &mut (*plan).plan;
+            row.values_by(plan, |at, value| values.add(at).write(EkValue::of(value)))?;
             Ok(0)
         })
     }

@@ -1,7 +1,8 @@
 //! Rows of a range as users read them, of a table and an index; `txn` and `index_ref` begin it.
 
 use evenkeel_base::Result;
-use evenkeel_tables::{LockWait, LockedScan, Locking, Mode, Row};
+use evenkeel_format::ValueRef;
+use evenkeel_tables::{LockWait, LockedScan, Locking, Mode, Row, RowPlan};
 
 /// What a read of a SERIALIZABLE transaction that may write locks.
 pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
@@ -51,6 +52,29 @@ impl Scan {
         self.rows.next(row, evenkeel_tables::Scan::next)
     }
 
+    /// Reads the columns of a plan of the next row, without a copy of the row: its clustered key
+    /// bytes, or none at the end. `row` is a buffer for what is not read so.
+    ///
+    /// # Errors
+    /// As `next`, and of [`Row::value`].
+    #[inline]
+    pub fn next_by<'s>(
+        &'s mut self,
+        plan: &mut RowPlan,
+        row: &'s mut Row,
+        give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<&'s [u8]>> {
+        if !self.begun || matches!(self.rows, Rows::Locked(_)) {
+            if !self.next(row)? {
+                return Ok(None);
+            }
+            row.values_by(plan, give)?;
+            return Ok(Some(row.key()));
+        }
+        let Rows::Snapshot(scan) = &mut self.rows else { return Ok(None) };
+        scan.next_by(plan, row, give)
+    }
+
     /// Goes on behind a row of the scan, by its clustered key bytes ([`Row::key`]), also after the
     /// scan's end.
     ///
@@ -91,6 +115,17 @@ impl IndexScan {
         }
     }
 
+    /// As `fetch`, of the entry that [`IndexScan::next_by`] gave last.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn fetch_last(&self, given: &Row, row: &mut Row) -> Result<bool> {
+        match &self.rows {
+            Rows::Snapshot(scan) => scan.fetch_last(row),
+            Rows::Locked(_) => self.fetch(given, row),
+        }
+    }
+
     pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>) -> Self {
         Self { rows, begun: false }
     }
@@ -104,6 +139,29 @@ impl IndexScan {
             return self.first(row);
         }
         self.rows.next(row, evenkeel_tables::IndexScan::next)
+    }
+
+    /// Reads the columns of a plan of the next row, without a copy of the row: its clustered key
+    /// bytes, or none at the end. `row` is a buffer for what is not read so.
+    ///
+    /// # Errors
+    /// As `next`, and of [`Row::value`].
+    #[inline]
+    pub fn next_by<'s>(
+        &'s mut self,
+        plan: &mut RowPlan,
+        row: &'s mut Row,
+        give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<&'s [u8]>> {
+        if !self.begun || matches!(self.rows, Rows::Locked(_)) {
+            if !self.next(row)? {
+                return Ok(None);
+            }
+            row.values_by(plan, give)?;
+            return Ok(Some(row.key()));
+        }
+        let Rows::Snapshot(scan) = &mut self.rows else { return Ok(None) };
+        scan.next_by(plan, row, give)
     }
 
     /// Where nearly all reading and waiting of a short scan is: measured.
