@@ -115,13 +115,14 @@ impl IndexScan {
         }
     }
 
-    /// As `fetch`, of the entry that [`IndexScan::next_by`] gave last.
+    /// As `fetch`, of the entry that [`IndexScan::next_by`] gave last; `given` is the buffer that
+    /// it had.
     ///
     /// # Errors
     /// Of storage.
     pub fn fetch_last(&self, given: &Row, row: &mut Row) -> Result<bool> {
         match &self.rows {
-            Rows::Snapshot(scan) => scan.fetch_last(row),
+            Rows::Snapshot(scan) => scan.fetch_last(given, row),
             Rows::Locked(_) => self.fetch(given, row),
         }
     }

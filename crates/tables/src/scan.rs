@@ -341,6 +341,9 @@ impl IndexScan {
             let at = self.at;
             let entry = self.entries.get(at);
             if plan.give_entry(&self.state.layout, self.index, &entry, &mut give)? {
+                if !row.is_empty() {
+                    row.clear();
+                }
                 self.at += 1;
                 self.given += 1;
                 return Ok(Some(self.entries.get(at).pk));
@@ -353,11 +356,15 @@ impl IndexScan {
         Ok(Some(row.key()))
     }
 
-    /// Reads the row of the entry that an index-only scan gave last, as `fetch_row`.
+    /// Reads the row of the entry that `next_by` gave last, as `fetch_row`; `given` is the buffer
+    /// that `next_by` had.
     ///
     /// # Errors
     /// Of storage.
-    pub fn fetch_last(&self, row: &mut Row) -> Result<bool> {
+    pub fn fetch_last(&self, given: &Row, row: &mut Row) -> Result<bool> {
+        if !given.is_empty() {
+            return self.fetch_row(given, row);
+        }
         row.clear();
         let Some(last) = self.at.checked_sub(1) else { return Ok(false) };
         self.fetch_of(self.entries.get(last).pk, row)
