@@ -230,7 +230,8 @@ impl KeyPart {
             }
             Value::Text(text) => {
                 scratch.extend_from_slice(text.as_bytes());
-                let text = std::str::from_utf8(scratch).map_err(|_| self.bad("text is no UTF-8"))?;
+                let text =
+                    std::str::from_utf8(scratch).map_err(|_| self.bad("text is no UTF-8"))?;
                 (ValueRef::Text(text), rest)
             }
             _ => return Err(self.bad("neither a number nor bytes")),

@@ -339,9 +339,10 @@ impl IndexCursor {
                 Some(entry) if !take(entry) => return Ok(true),
                 Some(_) => {}
             }
-            let (true, Some(mut merger)) = (self.place == Place::Lent, self.merger.take()) else {
+            if self.place != Place::Lent {
                 continue;
-            };
+            }
+            let Some(mut merger) = self.merger.take() else { continue };
             let step = self.lend_on(&mut merger, &mut take);
             self.merger = Some(merger);
             match step {

@@ -232,9 +232,7 @@ struct Place<'s> {
 }
 
 /// Gives values with their number.
-pub(crate) fn counted<'v>(
-    mut give: impl FnMut(usize, ValueRef<'v>),
-) -> impl FnMut(ValueRef<'v>) {
+pub(crate) fn counted<'v>(mut give: impl FnMut(usize, ValueRef<'v>)) -> impl FnMut(ValueRef<'v>) {
     let mut at = 0;
     move |value| {
         give(at, value);

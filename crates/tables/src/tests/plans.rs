@@ -109,7 +109,8 @@ fn check_scans(db: &Db, table: &Arc<Table>, columns: &[usize], keys: &[Vec<Value
             let wanted = scan(&mut |mut scan| one_by_one(columns, |row| scan.next(row).unwrap()));
             let given = scan(&mut |scan| by_plan!(scan, columns));
             assert_eq!(given, wanted, "index, keys only: {keys_only}, {direction:?}");
-            let mut scan = reader.index_scan(table, index, Range::ALL, direction, keys_only).unwrap();
+            let mut scan =
+                reader.index_scan(table, index, Range::ALL, direction, keys_only).unwrap();
             let (mut plan, mut row, mut whole) = (RowPlan::new(vec![]), Row::new(), Row::new());
             while let Some(key) = scan.next_by(&mut plan, &mut row, |_, _| {}).unwrap() {
                 let key = key.to_vec();
