@@ -153,6 +153,17 @@ ek_scan_handle *ek_scan_locked(ek_txn *txn, ek_bytes table, ek_bytes index, cons
                                ek_error *error);
 void ek_scan_unlock(ek_scan_handle *scan);
 int32_t ek_scan_next(ek_scan_handle *scan, ek_row *row, ek_error *error);
+enum { EK_PUT_NUMBER= 0, EK_PUT_FLOAT= 1, EK_PUT_BYTES= 2, EK_PUT_CHARS= 3, EK_PUT_VARIABLE= 4 };
+typedef struct
+{
+  uint32_t at, len, null_at;
+  uint8_t null_bit, how, fill, len_bytes;
+  const uint8_t *beneath_null;
+} ek_put;
+void ek_plan_put(ek_plan *plan, const ek_put *puts, size_t len);
+int32_t ek_scan_read(ek_scan_handle *scan, ek_plan *plan, uint8_t *record, ek_bytes *key,
+                     ek_error *error);
+int32_t ek_scan_fetch_last(const ek_scan_handle *scan, ek_row *row, ek_error *error);
 int32_t ek_scan_resume(ek_scan_handle *scan, ek_bytes key, ek_error *error);
 int32_t ek_scan_fetch(const ek_scan_handle *scan, const ek_row *entry, ek_row *row,
                       ek_error *error);

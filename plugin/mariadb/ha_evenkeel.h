@@ -175,12 +175,17 @@ private:
   bool copied_row(const std::string &key);
   bool changes_primary(const std::vector<uint16_t> &columns) const;
   int next(uchar *record);
+  int next_direct(uchar *record);
+  int next_filled(uchar *record);
+  int read_direct(uchar *record, Fill &plan);
   void free_longs();
   int fill(uchar *record, ek_row *row, bool key_only);
   bool is_read_whole() const;
   bool is_compared() const;
   bool is_planned(const Fill &plan);
   void plan_fill(Fill &plan, bool key_only);
+  void plan_direct(Fill &plan);
+  Fill &planned(bool key_only);
   void keep_key(const ek_bytes &key);
   bool key_holds(uint field) const;
   void note_partial();
@@ -191,6 +196,7 @@ private:
   void poison(uchar *record, const Fill &plan) const;
 #endif
   int check_entry(uchar *record, bool *wanted);
+  int ask_of_entry(bool *wanted);
   HANDLER_BUFFER *range_buffer(HANDLER_BUFFER *given, uint mode);
   int go_on(uchar *record, bool backward);
   int turn(uchar *record, bool backward);
@@ -241,6 +247,8 @@ private:
     Fill(const Fill &)= delete;
     const TABLE *table= nullptr;
     bool is_keyread= false, is_compared= false, is_whole= false, has_blobs= false;
+    /* The engine puts the columns into the record. */
+    bool is_direct= false;
     uint index= 0;
     std::vector<my_bitmap_map> read, written;
     std::vector<std::pair<Field *, Column::How>> fields;
@@ -276,8 +284,10 @@ private:
   const key_range *m_range_end= nullptr;
   /* The scan returns entries of an index; rows are read where an entry is not enough. */
   bool m_gives_entries= false;
-  /* Fields of those parts of the active index, and of the clustered key at the end of its entries, of which an entry
-     has only a prefix or weights. */
+  /* The scan locks nothing: its rows may go to records from where they lie. */
+  bool m_is_plain= false;
+  /* Parts of the active index, and of the clustered key that its entries end with, of which an entry
+     has a prefix or weights but not the column: their fields. */
   std::vector<uint> m_partial;
   /* The server compares rows of the active index with each other, because a partitioned table merges them. */
   bool m_is_sorted= false;

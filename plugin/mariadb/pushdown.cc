@@ -41,9 +41,15 @@ bool ha_evenkeel::filters_entries() const
 int ha_evenkeel::check_entry(uchar *record, bool *wanted)
 {
   *wanted= false;
-  if (int error= fill(record, m_row, true))
-    return error;
-  /* The server's checks compare the record with the range's end. Without the columns of prefixes that comparison
+  const int error= fill(record, m_row, true);
+  return error ? error : ask_of_entry(wanted);
+}
+
+/* The same of an entry that is in the record. */
+int ha_evenkeel::ask_of_entry(bool *wanted)
+{
+  *wanted= false;
+  /* The server's checks compare the record with the range's end; without the columns of prefixes that
      waits for the row. */
   key_range *const range_end= end_range;
   if (range_end && has_prefix(table->key_info[active_index]))

@@ -17,7 +17,10 @@ int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward
   const uint8_t flags= (backward ? EK_SCAN_BACKWARD : 0) | (m_gives_entries ? EK_SCAN_KEYS_ONLY : 0);
   const std::string index= active_index < MAX_KEY ? index_name(active_index) : std::string();
   const ek_bound from= lower.get(), to= upper.get();
-  if (m_lock == EK_LOCK_NONE || m_own)
+  m_is_plain= m_lock == EK_LOCK_NONE || m_own;
+  /* What it holds is not what the scan reads. */
+  ek_row_clear(m_row);
+  if (m_is_plain)
     m_scan= ek_scan(txn, name(), ek_text(index), &from, &to, flags, &error);
   else
     m_scan= ek_scan_locked(txn, name(), ek_text(index), &from, &to,
@@ -41,6 +44,19 @@ int ha_evenkeel::next(uchar *record)
   if (!m_scan)
     return HA_ERR_END_OF_FILE;
   Measured measured(handler_stats);
+  if (m_is_plain)
+  {
+    const int done= next_direct(record);
+    if (likely(done >= 0))
+      return done;
+  }
+  return next_filled(record);
+}
+
+/* What the server wants of a row it may say anew before each: an entry alone (keyread), entries that it
+   looks at before their rows are read, whole rows. */
+int ha_evenkeel::next_filled(uchar *record)
+{
   ek_error error;
   for (;;)
   {

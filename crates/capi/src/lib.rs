@@ -8,7 +8,7 @@
 //!
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
 //! two-phase recovery), `transaction` (begin to end, reads, changes,
-//! scans), `row` (what is read), `number` (auto-increment,
+//! scans), `row` (what is read), `record` (rows put into records), `number` (auto-increment,
 //! watched waits), `alter` (changes of tables), `copy` (rows into a new
 //! table), `inspect` (figures, locks, checks),
 //! `statistics` (of keys), `messages` (to the administrator).
@@ -20,6 +20,7 @@ pub mod database;
 pub mod inspect;
 pub mod messages;
 pub mod number;
+pub mod record;
 pub mod row;
 pub mod statistics;
 pub mod transaction;

@@ -33,8 +33,34 @@ pub unsafe extern "C" fn ek_row_clear(row: *mut EkRow) {
     catch((), || unsafe { (*row).0.clear() });
 }
 
-/// Some columns that are wanted of many rows.
-pub struct EkPlan(RowPlan);
+/// Where a column lies in a record, and how.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EkPut {
+    /// From the record's first byte.
+    pub at: u32,
+    /// Bytes in the record.
+    pub len: u32,
+    /// The byte that says NULL.
+    pub null_at: u32,
+    /// The bit of it; 0 for a column that is never NULL.
+    pub null_bit: u8,
+    /// One of `EK_PUT_*`.
+    pub how: u8,
+    /// What `EK_PUT_CHARS` is filled up with.
+    pub fill: u8,
+    /// Of `EK_PUT_VARIABLE`: 1 or 2.
+    pub len_bytes: u8,
+    /// What lies beneath a NULL: `len` bytes.
+    pub beneath_null: *const u8,
+}
+
+/// Some columns that are wanted of one row after the other.
+pub struct EkPlan {
+    pub(crate) plan: RowPlan,
+    /// Where they lie in records, if `ek_plan_put` has said it.
+    pub(crate) puts: Vec<EkPut>,
+}
 
 /// Makes a plan to read these columns; free it with `ek_plan_free`.
 ///
@@ -45,7 +71,8 @@ pub unsafe extern "C" fn ek_plan_new(columns: *const u32, len: usize) -> *mut Ek
     catch(std::ptr::null_mut(), || {
         // SAFETY: by contract of the caller.
         let columns = unsafe { slice(columns, len) }.iter().map(|column| *column as usize);
-        Box::into_raw(Box::new(EkPlan(RowPlan::new(columns.collect()))))
+        let plan = RowPlan::new(columns.collect());
+        Box::into_raw(Box::new(EkPlan { plan, puts: Vec::new() }))
     })
 }
 
@@ -79,7 +106,8 @@ pub unsafe extern "C" fn ek_row_values(
         fence(error, -1, || {
             let row = &(*row).0;
             key.write(EkBytes::of(row.key()));
-            row.values_by(&mut (*plan).0, |at, value| values.add(at).write(EkValue::of(value)))?;
+            let plan = &mut (*plan).plan;
+            row.values_by(plan, |at, value| values.add(at).write(EkValue::of(value)))?;
             Ok(0)
         })
     }

@@ -517,7 +517,7 @@ fn bound<'v>(bound: &EkBound, values: &'v [ValueRef<'v>]) -> Bound<&'v [ValueRef
     }
 }
 
-enum Rows {
+pub(crate) enum Rows {
     Table(Scan),
     Index(IndexScan),
     Locked(LockedScan),
@@ -525,8 +525,10 @@ enum Rows {
 
 /// A scan.
 pub struct EkScan {
-    rows: Rows,
+    pub(crate) rows: Rows,
     peek: bool,
+    /// Of rows that are not read where they lie.
+    pub(crate) row: Row,
 }
 
 /// # Safety
@@ -563,7 +565,7 @@ unsafe fn begin_scan(
         }
     };
     let peek = locking.is_some() && flags & EK_SCAN_PEEK != 0;
-    Ok(Box::into_raw(Box::new(EkScan { rows, peek })))
+    Ok(Box::into_raw(Box::new(EkScan { rows, peek, row: Row::new() })))
 }
 
 /// Only columns of the index and the primary key are wanted.

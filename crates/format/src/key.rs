@@ -200,6 +200,45 @@ impl KeyPart {
         }
     }
 
+    /// As `decode`; bytes that lie unchanged in the key are lent from there, others from `scratch`.
+    /// # Errors: `BadEncoding`.
+    pub fn decode_in<'k: 'r, 's: 'r, 'r>(
+        &self,
+        key: &'k [u8],
+        scratch: &'s mut Vec<u8>,
+    ) -> Result<(ValueRef<'r>, &'k [u8])> {
+        let (null, bytes, rest) = self.split(key)?;
+        if null {
+            return Ok((ValueRef::Null, rest));
+        }
+        if self.is_number() {
+            return Ok((self.scalar(bytes), rest));
+        }
+        let whole = match self.fixed_len() {
+            Some(_) => bytes,
+            None => &bytes[..bytes.len().saturating_sub(END.len())],
+        };
+        let is_escaped = self.fixed_len().is_none() && whole.contains(&0);
+        if !self.desc && !is_escaped && !matches!(self.ty, ColumnType::Text { .. }) {
+            return Ok((ValueRef::Bytes(whole), rest));
+        }
+        let (value, rest) = self.decode(key)?;
+        scratch.clear();
+        Ok(match value {
+            Value::Bytes(bytes) => {
+                scratch.extend_from_slice(&bytes);
+                (ValueRef::Bytes(scratch), rest)
+            }
+            Value::Text(text) => {
+                scratch.extend_from_slice(text.as_bytes());
+                let text =
+                    std::str::from_utf8(scratch).map_err(|_| self.bad("text is no UTF-8"))?;
+                (ValueRef::Text(text), rest)
+            }
+            _ => return Err(self.bad("neither a number nor bytes")),
+        })
+    }
+
     #[inline]
     fn scalar(&self, bytes: &[u8]) -> ValueRef<'static> {
         // The common widths and types, without 128-bit arithmetic.

@@ -244,6 +244,17 @@ impl InnerCell {
     }
 }
 
+/// What `Node::parse` has found in a header: who reads slot after slot of the same bytes does not
+/// look at the header again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeShape {
+    count: usize,
+    level: u8,
+    cells_start: usize,
+    cells_end: usize,
+    prefix_len: usize,
+}
+
 /// A node for reading.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
@@ -283,6 +294,32 @@ impl<'a> Node<'a> {
         let slots = bytes[HEADER_BYTES..slots_end].as_chunks().0;
         let prefix = &bytes[cells_end..cells_end + prefix];
         Ok(Node { bytes, slots, level, cells_start, cells_end, prefix })
+    }
+
+    /// What the header says.
+    pub fn shape(&self) -> NodeShape {
+        NodeShape {
+            count: self.slots.len(),
+            level: self.level,
+            cells_start: self.cells_start,
+            cells_end: self.cells_end,
+            prefix_len: self.prefix.len(),
+        }
+    }
+
+    /// The node of these bytes, whose shape is known.
+    ///
+    /// # Errors
+    /// `BadEncoding` if the shape is that of a longer node.
+    #[inline]
+    pub fn of_shape(bytes: &'a [u8], shape: NodeShape) -> Result<Node<'a>> {
+        let NodeShape { count, level, cells_start, cells_end, prefix_len } = shape;
+        let slots = bytes.get(HEADER_BYTES..HEADER_BYTES + SLOT_BYTES * count);
+        let prefix = bytes.get(cells_end..cells_end + prefix_len);
+        let (Some(slots), Some(prefix)) = (slots, prefix) else {
+            return Err(bad("shape of another node"));
+        };
+        Ok(Node { bytes, slots: slots.as_chunks().0, level, cells_start, cells_end, prefix })
     }
 
     /// True in a leaf.

@@ -2,10 +2,12 @@
 //! once per scan, not for each row (`Row::values_by`).
 
 use crate::row::Row;
+use crate::scan::counted;
 use crate::table_layout::Layout;
 use evenkeel_base::Result;
 use evenkeel_format::row::{VariablePlace, scalar};
-use evenkeel_format::{ColumnType, FixedPlace, KeyPart, ValueRef, row_version};
+use evenkeel_format::{ColumnType, FixedPlace, KeyPart, Reader, ValueRef, row_version};
+use evenkeel_runs::EntryRef;
 use std::sync::Arc;
 
 /// Some columns that are wanted of many rows.
@@ -13,6 +15,9 @@ use std::sync::Arc;
 pub struct RowPlan {
     columns: Vec<usize>,
     made: Option<Made>,
+    entries: Option<MadeEntries>,
+    /// The bytes of a value that an entry holds in another form.
+    scratch: Vec<u8>,
 }
 
 /// The plan for rows of one format of one definition.
@@ -21,6 +26,22 @@ struct Made {
     version: u16,
     /// None if some column has no fixed place.
     places: Option<Vec<Place>>,
+}
+
+/// For entries of one index of one definition.
+struct MadeEntries {
+    layout: Arc<Layout>,
+    index: usize,
+    parts: Parts,
+}
+
+enum Parts {
+    /// Each column lies at a fixed place.
+    Fixed(Vec<(usize, KeyPart)>),
+    /// Parts one behind the other, then stored values, and which of the columns they are.
+    Varying { parts: Vec<(KeyPart, Option<usize>)>, stored: Vec<Option<usize>> },
+    /// Some column is in no entry, or is wanted twice.
+    Missing,
 }
 
 enum Place {
@@ -42,7 +63,7 @@ enum Place {
 impl RowPlan {
     /// For the columns at these positions.
     pub fn new(columns: Vec<usize>) -> RowPlan {
-        RowPlan { columns, made: None }
+        RowPlan { columns, ..RowPlan::default() }
     }
 
     /// The positions.
@@ -57,7 +78,7 @@ impl RowPlan {
         &mut self,
         layout: &Arc<Layout>,
         (key, row): (&'r [u8], &'r [u8]),
-        give: &mut impl FnMut(ValueRef<'r>),
+        give: &mut impl FnMut(usize, ValueRef<'r>),
     ) -> Result<bool> {
         let version = row_version(row)?;
         let is_made = |made: &&Made| made.version == version && Arc::ptr_eq(&made.layout, layout);
@@ -66,12 +87,91 @@ impl RowPlan {
             None => self.made.insert(Made::new(layout, version, &self.columns)),
         };
         let Some(places) = &made.places else { return Ok(false) };
-        for place in places {
-            if !place.give(key, row, give)? {
+        for (at, place) in places.iter().enumerate() {
+            if !place.give(key, row, &mut |value| give(at, value))? {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// The same of an entry of an index; false where it does not hold some column.
+    #[inline]
+    pub(crate) fn give_entry(
+        &mut self,
+        layout: &Arc<Layout>,
+        index: usize,
+        entry: &EntryRef<'_>,
+        give: &mut impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<bool> {
+        let is_made = |m: &&MadeEntries| m.index == index && Arc::ptr_eq(&m.layout, layout);
+        let made = match self.entries.as_ref().filter(is_made) {
+            Some(made) => made,
+            None => self.entries.insert(MadeEntries::new(layout, index, &self.columns)),
+        };
+        match &made.parts {
+            Parts::Fixed(places) => {
+                for (to, (at, part)) in places.iter().enumerate() {
+                    give(to, part.decode_scalar(entry.key_and_pk.get(*at..).unwrap_or(&[]))?);
+                }
+            }
+            Parts::Varying { parts, stored } => {
+                let mut rest = entry.key_and_pk;
+                for (part, to) in parts {
+                    let Some(to) = to else {
+                        rest = part.skip(rest)?;
+                        continue;
+                    };
+                    let (value, tail) = part.decode_in(rest, &mut self.scratch)?;
+                    give(*to, value);
+                    rest = tail;
+                }
+                let mut reader = Reader::new(entry.value, "index entry");
+                for to in stored {
+                    let value = match reader.varint()?.checked_sub(1) {
+                        None => ValueRef::Null,
+                        Some(len) => ValueRef::Bytes(reader.take(len as usize)?),
+                    };
+                    if let Some(to) = to {
+                        give(*to, value);
+                    }
+                }
+                reader.finish()?;
+            }
+            Parts::Missing => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl MadeEntries {
+    #[cold]
+    fn new(layout: &Arc<Layout>, index: usize, columns: &[usize]) -> MadeEntries {
+        let parts = Parts::new(layout, index, columns).unwrap_or(Parts::Missing);
+        MadeEntries { layout: layout.clone(), index, parts }
+    }
+}
+
+impl Parts {
+    fn new(layout: &Layout, index: usize, columns: &[usize]) -> Option<Parts> {
+        let index = layout.indexes.get(index)?;
+        if let Some(places) = &index.places {
+            let places = columns.iter().map(|at| *places.get(*at)?);
+            return places.collect::<Option<_>>().map(Parts::Fixed);
+        }
+        let is_twice = |(at, column): (usize, &usize)| columns[..at].contains(column);
+        if columns.iter().enumerate().any(is_twice) {
+            return None;
+        }
+        let mut missing = columns.to_vec();
+        let mut to = |column: usize, is_given: bool| {
+            missing.retain(|m| !is_given || *m != column);
+            columns.iter().position(|c| *c == column).filter(|_| is_given)
+        };
+        let parts = index.parts.iter().chain(&layout.key);
+        let parts = parts.map(|k| (k.part, to(k.column, !k.part.form.is_lossy()))).collect();
+        let stored = index.stored.iter().map(|column| to(*column, true)).collect();
+        missing.is_empty().then_some(Parts::Varying { parts, stored })
     }
 }
 
@@ -154,21 +254,12 @@ impl Row {
         plan: &mut RowPlan,
         mut give: impl FnMut(usize, ValueRef<'r>),
     ) -> Result<()> {
-        let mut at = 0;
-        let mut next = |value| {
-            give(at, value);
-            at += 1;
-        };
         if let Some((layout, key, row)) = self.whole()
-            && plan.give(layout, (key, row), &mut next)?
+            && plan.give(layout, (key, row), &mut give)?
         {
             return Ok(());
         }
-        // From the first column on.
-        let mut at = 0;
-        self.values_at(plan.columns.iter().copied(), |value| {
-            give(at, value);
-            at += 1;
-        })
+        // From the first one on.
+        self.values_at(plan.columns.iter().copied(), counted(give))
     }
 }

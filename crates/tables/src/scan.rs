@@ -9,11 +9,13 @@ use crate::locker::not_available;
 use crate::range::{ByteRange, Range};
 use crate::read::{LockWait, ReadView};
 use crate::row::Row;
+use crate::row_plan::RowPlan;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::transaction::TableTxn;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{CommitTable, IndexId, Result, TxnId};
+use evenkeel_format::ValueRef;
 use evenkeel_format::node::compare;
 use evenkeel_format::record::{cell_flags, entry_op};
 use evenkeel_runs::{IndexCursor, KeyRange};
@@ -25,6 +27,9 @@ use std::sync::Arc;
 /// The most rows that an index scan reads ahead. Unless the scan is index-only, these rows are
 /// fetched in the order of their primary key.
 pub(crate) const AHEAD_MAX: usize = 64;
+
+/// The most entries that an index-only scan reads ahead; it fetches no rows.
+const KEYS_AHEAD_MAX: usize = 256;
 
 /// The number of rows read ahead at first.
 const AHEAD_FIRST: usize = 4;
@@ -101,14 +106,63 @@ impl Scan {
     /// Of storage. After a failed read the next call tries again.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
         row.clear();
+        if self.point {
+            return self.read_point(row);
+        }
+        let found = self.find(|place, key, bytes| {
+            row.set_table(&place.store.layout_for(place.state, bytes), key, bytes);
+            place.store.load_in_view(place.state, place.view, row)
+        });
+        if found.is_err() {
+            row.clear();
+        }
+        found
+    }
+
+    /// Reads the columns of a plan of the next row, without a copy of the row: its clustered key
+    /// bytes, or none at the end. `row` is a buffer for what is not read so.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub fn next_by<'s>(
+        &'s mut self,
+        plan: &mut RowPlan,
+        row: &'s mut Row,
+        mut give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<&'s [u8]>> {
+        if self.point {
+            if !self.next(row)? {
+                return Ok(None);
+            }
+            row.values_by(plan, give)?;
+            return Ok(Some(row.key()));
+        }
+        let found = self.find(|place, key, bytes| {
+            let layout = place.store.layout_for(place.state, bytes);
+            if plan.give(&layout, (key, bytes), &mut give)? {
+                return Ok(true);
+            }
+            row.set_table(&layout, key, bytes);
+            let is_there = place.store.load_in_view(place.state, place.view, row)?;
+            if is_there {
+                row.values_at(plan.columns().iter().copied(), counted(&mut give))?;
+            }
+            Ok(is_there)
+        })?;
+        Ok(found.then(|| self.cursor.key()))
+    }
+
+    fn read_point(&mut self, row: &mut Row) -> Result<bool> {
         if self.done {
             return Ok(false);
         }
-        if self.point {
-            let found = self.store.read_row(&self.state, &self.range.lower, &self.view, row)?;
-            self.done = true;
-            return Ok(found);
-        }
+        let found = self.store.read_row(&self.state, &self.range.lower, &self.view, row)?;
+        self.done = true;
+        Ok(found)
+    }
+
+    /// Goes to where the next row is looked for.
+    fn set_out(&mut self) -> Result<()> {
         if !self.started {
             seek(&mut self.cursor, &self.range, self.direction)?;
             self.started = true;
@@ -117,52 +171,72 @@ impl Scan {
             self.cursor.seek(Bound::Included(&key), self.direction)?;
             self.again = false;
         }
-        let found = self.find(row);
-        if found.is_err() {
-            row.clear();
-        }
-        found
+        Ok(())
     }
 
-    fn find(&mut self, row: &mut Row) -> Result<bool> {
-        let commits: &dyn CommitTable = &*self.store.txns;
+    /// Shows `take` the key and the bytes of the next row, until it takes one; false at the end.
+    #[inline]
+    fn find(
+        &mut self,
+        mut take: impl FnMut(Place<'_>, &[u8], &[u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        if self.done {
+            return Ok(false);
+        }
+        if !self.started || self.again {
+            self.set_out()?;
+        }
+        let Scan { store, state, view, cursor, seen, txn, again, rows, .. } = self;
+        let commits: &dyn CommitTable = &*store.txns;
         let mut passed = 0u32;
-        while let Some((key, cell)) = self.cursor.next()? {
-            if is_past(&self.range, self.direction, key) {
+        while let Some((key, cell, is_behind)) = cursor.next_within()? {
+            if is_behind {
                 break;
             }
             passed += 1;
             if passed.is_multiple_of(UNSEEN_ROWS) {
-                self.txn.check_cancel()?;
+                txn.check_cancel()?;
             }
             // A failure from here to the end concerns this row.
-            self.again = true;
-            if self.view.sees_next_leaf(&cell, commits, &mut self.seen) {
-                if cell.flags & cell_flags::DELETED != 0 {
-                    continue;
-                }
-                row.set_table(&self.store.layout_for(&self.state, cell.row), key, cell.row);
+            *again = true;
+            let place = Place { store, state, view };
+            let is_taken = if view.sees_next_leaf(&cell, commits, seen) {
+                cell.flags & cell_flags::DELETED == 0 && take(place, key, cell.row)?
             } else {
-                let tree = self.state.tree.id();
-                match self.view.older(&self.store, tree, key, cell.stamp)? {
-                    Some(bytes) => {
-                        row.set_table(&self.store.layout_for(&self.state, &bytes), key, &bytes);
-                    }
-                    None => continue,
+                match view.older(store, state.tree.id(), key, cell.stamp)? {
+                    Some(bytes) => take(place, key, &bytes)?,
+                    None => false,
                 }
-            }
-            if !self.store.load_in_view(&self.state, &self.view, row)? {
+            };
+            if !is_taken {
                 continue;
             }
-            self.again = false;
-            self.rows += 1;
-            if self.cursor.is_between_leaves() {
-                self.count_rows();
+            *again = false;
+            *rows += 1;
+            if cursor.is_between_leaves() {
+                store.rt.metrics.add(Metric::RowsRead, std::mem::take(rows));
             }
             return Ok(true);
         }
         self.done = true;
         Ok(false)
+    }
+}
+
+/// What a row of a scan is read by.
+#[derive(Clone, Copy)]
+struct Place<'s> {
+    store: &'s Store,
+    state: &'s Arc<TableState>,
+    view: &'s ReadView,
+}
+
+/// Gives values with their number.
+pub(crate) fn counted<'v>(mut give: impl FnMut(usize, ValueRef<'v>)) -> impl FnMut(ValueRef<'v>) {
+    let mut at = 0;
+    move |value| {
+        give(at, value);
+        at += 1;
     }
 }
 
@@ -247,6 +321,53 @@ impl IndexScan {
         Ok(found)
     }
 
+    /// As `Scan::next_by`. An index-only scan gives columns of the entry.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub fn next_by<'s>(
+        &'s mut self,
+        plan: &mut RowPlan,
+        row: &'s mut Row,
+        mut give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<&'s [u8]>> {
+        if self.keys_only {
+            let found = self.find_entry();
+            if !self.store.read_index(found)? {
+                return Ok(None);
+            }
+            let at = self.at;
+            let entry = self.entries.get(at);
+            if plan.give_entry(&self.state.layout, self.index, &entry, &mut give)? {
+                if !row.is_empty() {
+                    row.clear();
+                }
+                self.at += 1;
+                self.given += 1;
+                return Ok(Some(self.entries.get(at).pk));
+            }
+        }
+        if !self.next(row)? {
+            return Ok(None);
+        }
+        row.values_by(plan, give)?;
+        Ok(Some(row.key()))
+    }
+
+    /// Reads the row of the entry that `next_by` gave last, as `fetch_row`; `given` is the buffer
+    /// that `next_by` had.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn fetch_last(&self, given: &Row, row: &mut Row) -> Result<bool> {
+        if !given.is_empty() {
+            return self.fetch_row(given, row);
+        }
+        row.clear();
+        let Some(last) = self.at.checked_sub(1) else { return Ok(false) };
+        self.fetch_of(self.entries.get(last).pk, row)
+    }
+
     /// Reads the row of an entry that the scan has returned, as the scan sees it; false if the row
     /// of a READ UNCOMMITTED scan has moved on.
     ///
@@ -254,20 +375,31 @@ impl IndexScan {
     /// Of storage.
     pub fn fetch_row(&self, entry: &Row, row: &mut Row) -> Result<bool> {
         row.clear();
-        Ok(self.store.read(&self.state, entry.key(), &self.view, row)?
+        self.fetch_of(entry.key(), row)
+    }
+
+    fn fetch_of(&self, key: &[u8], row: &mut Row) -> Result<bool> {
+        Ok(self.store.read(&self.state, key, &self.view, row)?
             && self.store.load_in_view(&self.state, &self.view, row)?)
+    }
+
+    /// Sees to it that the next entry is at `at`; false at the end.
+    #[inline]
+    fn find_entry(&mut self) -> Result<bool> {
+        if self.at < self.entries.len() {
+            return Ok(true);
+        }
+        if self.end {
+            return Ok(false);
+        }
+        self.read_entries()?;
+        Ok(self.entries.len() > 0)
     }
 
     /// The next entry as a row.
     fn next_entry(&mut self, row: &mut Row) -> Result<bool> {
-        if self.at == self.entries.len() {
-            if self.end {
-                return Ok(false);
-            }
-            self.read_entries()?;
-            if self.entries.len() == 0 {
-                return Ok(false);
-            }
+        if !self.find_entry()? {
+            return Ok(false);
         }
         row.set_index(&self.state.layout, self.index, &self.entries.get(self.at))?;
         self.at += 1;
@@ -293,20 +425,19 @@ impl IndexScan {
     /// Reads entries ahead, few at first for readers that want few.
     fn read_entries(&mut self) -> Result<()> {
         let want = self.want;
-        self.want = (2 * want).min(AHEAD_MAX);
-        self.entries.clear();
+        self.want = (2 * want).min(if self.keys_only { KEYS_AHEAD_MAX } else { AHEAD_MAX });
+        let entries = &mut self.entries;
+        entries.clear();
         self.at = 0;
-        while self.entries.len() < want {
-            match self.cursor.next() {
-                Ok(Some(entry)) => self.entries.push(&entry),
-                Ok(None) => {
-                    self.end = true;
-                    break;
-                }
-                // The error comes again, behind the entries before it.
-                Err(_) if self.entries.len() > 0 => break,
-                Err(error) => return Err(error),
-            }
+        let read = self.cursor.next_many(|entry| {
+            entries.push(&entry);
+            entries.len() < want
+        });
+        match read {
+            Ok(more) => self.end = !more,
+            // The error comes again, behind the entries before it.
+            Err(_) if entries.len() > 0 => {}
+            Err(error) => return Err(error),
         }
         self.cursor.park();
         Ok(())

@@ -7,7 +7,7 @@ use crate::tree::{DescentGoal, Tree};
 use crate::write::LeafRow;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
-use evenkeel_format::node::Node;
+use evenkeel_format::node::{Node, NodeShape};
 use evenkeel_pages::{Access, PageRead};
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -47,10 +47,14 @@ pub struct Cursor {
     leaf: Vec<u8>,
     /// and the page and version that were copied.
     copied: (PageNo, u64),
+    /// What its header says.
+    shape: NodeShape,
     /// Rows in it.
     count: usize,
     /// Forward: the next slot. Backward: one above the next slot.
     slot: usize,
+    /// The first slot whose key is at or above `end`.
+    end_slot: usize,
     /// Leaves loaded since `seek`.
     leaves: usize,
     /// The node above the leaves whose children were last examined for a common read.
@@ -58,6 +62,8 @@ pub struct Cursor {
     /// Leaves still ahead that were prefetched.
     ahead: usize,
     key: Vec<u8>,
+    /// Bytes that `key` shares with all keys of the leaf; 0 if it is of another leaf.
+    key_prefix: usize,
     goal: Vec<u8>,
     done: bool,
 }
@@ -74,12 +80,15 @@ impl Tree {
             end: None,
             leaf: Vec::new(),
             copied: (PageNo::ZERO, 0),
+            shape: NodeShape::default(),
             count: 0,
             slot: 0,
+            end_slot: 0,
             leaves: 0,
             looked_at: PageNo::ZERO,
             ahead: 0,
             key: Vec::new(),
+            key_prefix: 0,
             goal: Vec::new(),
             done: true,
         }
@@ -168,6 +177,15 @@ impl Cursor {
     /// Of pages.
     #[expect(clippy::should_implement_trait, reason = "lends from the cursor, and may fail")]
     pub fn next(&mut self) -> Result<Option<(&[u8], LeafRow<'_>)>> {
+        Ok(self.next_within()?.map(|(key, row, _)| (key, row)))
+    }
+
+    /// As `next`, and whether the row lies behind what `set_end` said.
+    ///
+    /// # Errors
+    /// As `next`.
+    #[inline]
+    pub fn next_within(&mut self) -> Result<Option<(&[u8], LeafRow<'_>, bool)>> {
         while !self.done {
             let slot = match self.direction {
                 Direction::Forward if self.slot < self.count => self.slot,
@@ -177,13 +195,22 @@ impl Cursor {
                     continue;
                 }
             };
-            let node = Node::parse(&self.leaf)?;
+            let node = Node::of_shape(&self.leaf, self.shape)?;
             let (suffix, cell) = node.leaf_row(slot)?;
             self.slot = if self.direction == Direction::Forward { slot + 1 } else { slot };
-            self.key.clear();
-            self.key.extend_from_slice(node.prefix());
+            if self.key_prefix == 0 {
+                self.key.clear();
+                self.key.extend_from_slice(node.prefix());
+                self.key_prefix = node.prefix().len();
+            } else {
+                self.key.truncate(self.key_prefix);
+            }
             self.key.extend_from_slice(suffix);
-            return Ok(Some((&self.key, cell.into())));
+            let is_behind = match self.direction {
+                Direction::Forward => slot >= self.end_slot,
+                Direction::Backward => slot < self.end_slot,
+            };
+            return Ok(Some((&self.key, cell.into(), is_behind)));
         }
         Ok(None)
     }
@@ -347,8 +374,11 @@ impl Cursor {
                 self.leaf.clear();
                 self.leaf.extend_from_slice(&leaf);
                 self.copied = (leaf.page_no(), leaf.version());
+                self.shape = node.shape();
                 self.count = node.count();
-                // The leaf may have been merged with rows that the cursor has passed already.
+                self.key_prefix = 0;
+                self.end_slot = end_slot(&node, self.direction, self.end.as_deref());
+                // The leaf may have been merged with what the cursor has passed already.
                 self.slot = match goal {
                     DescentGoal::At(key) | DescentGoal::Before(key) => node.lower_bound(key).0,
                     DescentGoal::Last => node.count(),
@@ -467,6 +497,15 @@ impl Cursor {
             Ordering::Greater => self.direction == Direction::Forward,
             Ordering::Less => self.direction == Direction::Backward,
         }
+    }
+}
+
+/// See `Cursor::end_slot`.
+fn end_slot(node: &Node<'_>, direction: Direction, end: Option<&[u8]>) -> usize {
+    match (end, direction) {
+        (Some(end), _) => node.lower_bound(end).0,
+        (None, Direction::Forward) => node.count(),
+        (None, Direction::Backward) => 0,
     }
 }
 

@@ -22,6 +22,7 @@ pub struct LeafRow<'a> {
 }
 
 impl<'a> From<LeafCell<'a>> for LeafRow<'a> {
+    #[inline]
     fn from(cell: LeafCell<'a>) -> LeafRow<'a> {
         LeafRow { flags: cell.flags, stamp: cell.stamp, row: cell.row }
     }

@@ -1,7 +1,8 @@
 //! Rows of a range of a table or an index as users read them; `txn` and `index_ref` begin scans.
 
 use evenkeel_base::Result;
-use evenkeel_tables::{Liveness, LockWait, LockedScan, Locking, Mode, Row};
+use evenkeel_format::ValueRef;
+use evenkeel_tables::{Liveness, LockWait, LockedScan, Locking, Mode, Row, RowPlan};
 
 /// The lock that a read of a SERIALIZABLE transaction takes if the transaction may write.
 pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
@@ -56,6 +57,31 @@ impl Scan {
         found
     }
 
+    /// Reads the columns of a plan of the next row, without a copy of the row: its clustered key
+    /// bytes, or none at the end. `row` is a buffer for what is not read so.
+    ///
+    /// # Errors
+    /// As `next`, and of [`Row::value`].
+    #[inline]
+    pub fn next_by<'s>(
+        &'s mut self,
+        plan: &mut RowPlan,
+        row: &'s mut Row,
+        give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<&'s [u8]>> {
+        if !self.begun || matches!(self.rows, Rows::Locked(_)) {
+            if !self.next(row)? {
+                return Ok(None);
+            }
+            row.values_by(plan, give)?;
+            return Ok(Some(row.key()));
+        }
+        let Rows::Snapshot(scan) = &mut self.rows else { return Ok(None) };
+        let found = scan.next_by(plan, row, give);
+        self.liveness.check()?;
+        found
+    }
+
     /// Continues behind a row of the scan, given by its clustered key bytes ([`Row::key`]), also
     /// after the scan's end.
     ///
@@ -100,6 +126,22 @@ impl IndexScan {
         found
     }
 
+    /// As `fetch`, of the entry that [`IndexScan::next_by`] gave last; `given` is the buffer that
+    /// it had.
+    ///
+    /// # Errors
+    /// Of storage.
+    pub fn fetch_last(&self, given: &Row, row: &mut Row) -> Result<bool> {
+        match &self.rows {
+            Rows::Snapshot(scan) => {
+                let found = scan.fetch_last(given, row);
+                self.liveness.check()?;
+                found
+            }
+            Rows::Locked(_) => self.fetch(given, row),
+        }
+    }
+
     pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>, liveness: Liveness) -> Self {
         Self { rows, begun: false, liveness }
     }
@@ -114,6 +156,31 @@ impl IndexScan {
             true => self.rows.next(row, evenkeel_tables::IndexScan::next),
         };
         // Afterwards: another thread may have ended the transaction meanwhile.
+        self.liveness.check()?;
+        found
+    }
+
+    /// Reads the columns of a plan of the next row, without a copy of the row: its clustered key
+    /// bytes, or none at the end. `row` is a buffer for what is not read so.
+    ///
+    /// # Errors
+    /// As `next`, and of [`Row::value`].
+    #[inline]
+    pub fn next_by<'s>(
+        &'s mut self,
+        plan: &mut RowPlan,
+        row: &'s mut Row,
+        give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<&'s [u8]>> {
+        if !self.begun || matches!(self.rows, Rows::Locked(_)) {
+            if !self.next(row)? {
+                return Ok(None);
+            }
+            row.values_by(plan, give)?;
+            return Ok(Some(row.key()));
+        }
+        let Rows::Snapshot(scan) = &mut self.rows else { return Ok(None) };
+        let found = scan.next_by(plan, row, give);
         self.liveness.check()?;
         found
     }

@@ -288,17 +288,25 @@ impl DataBlock {
         let bytes = entries.get(at as usize..).unwrap_or(&[]);
         // The common entry of a bottom run: short, with nothing but its key.
         if let [flags, shared, suffix, rest @ ..] = bytes
-            && matches!(*flags, entry_op::INS | entry_op::DEL | INS_FRESH)
+            && matches!(*flags & !TIMESTAMP, entry_op::INS | entry_op::DEL | INS_FRESH)
             && (*shared | *suffix) < 0x80
             && let (shared, suffix) = (usize::from(*shared), usize::from(*suffix))
             && shared <= key.len()
             && shared + suffix >= pk_len as usize
-            && let Some(suffix) = rest.get(..suffix)
+            && let Some((suffix, behind)) = rest.split_at_checked(suffix)
         {
+            let value_at = at + 3 + suffix.len() as u32;
+            let (cts, next) = match *flags & TIMESTAMP {
+                0 => (Lsn::ZERO, value_at),
+                _ => {
+                    let mut r = Reader::new(behind, "run block");
+                    let cts = Lsn(self.base.wrapping_add(r.varint()?));
+                    (cts, (entries.len() - r.rest().len()) as u32)
+                }
+            };
             let repeats = replace_end(key, shared, suffix);
-            let next = at + 3 + suffix.len() as u32;
-            let version = RunVersion::Committed(Lsn::ZERO);
-            let (op, value_at, value_len) = (*flags, next, 0);
+            let version = RunVersion::Committed(cts);
+            let (op, value_len) = (*flags & OPS, 0);
             return Ok(RunEntry { op, version, value_at, value_len, pk_len, next, repeats });
         }
         self.decode_any(at, key, pk_len)

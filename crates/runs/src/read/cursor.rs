@@ -320,9 +320,7 @@ impl IndexCursor {
     pub fn next(&mut self) -> Result<Option<EntryRef<'_>>> {
         let found = !self.done && self.find()?;
         if !found {
-            self.done = true;
-            self.merger = None;
-            self.count_skipped();
+            self.end();
             return Ok(None);
         }
         if self.place != Place::Lent {
@@ -330,6 +328,64 @@ impl IndexCursor {
         }
         let top = self.merger.as_ref().and_then(Merger::top);
         Ok(top.map(|item| EntryRef::new(item.key, item.pk_len, item.value)))
+    }
+
+    /// Gives the next visible live entries to `take` until it wants no more; false at the end.
+    /// Forward it goes from one to the next without taking up its view anew.
+    ///
+    /// # Errors
+    /// As `next`, of an entry behind those that were taken.
+    pub fn next_many(&mut self, mut take: impl FnMut(EntryRef<'_>) -> bool) -> Result<bool> {
+        loop {
+            match self.next()? {
+                None => return Ok(false),
+                Some(entry) if !take(entry) => return Ok(true),
+                Some(_) => {}
+            }
+            if self.place != Place::Lent {
+                continue;
+            }
+            let Some(mut merger) = self.merger.take() else { continue };
+            let step = self.lend_on(&mut merger, &mut take);
+            self.merger = Some(merger);
+            match step {
+                Ok(Step::Live) => return Ok(true),
+                Ok(Step::End) => {
+                    self.end();
+                    return Ok(false);
+                }
+                Ok(Step::Stale) => {}
+                Err(error) => {
+                    self.let_go();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.done = true;
+        self.merger = None;
+        self.count_skipped();
+    }
+
+    /// Forward, in the view that it has.
+    fn lend_on(
+        &mut self,
+        merger: &mut Merger,
+        take: &mut impl FnMut(EntryRef<'_>) -> bool,
+    ) -> Result<Step> {
+        loop {
+            match self.forward(merger)? {
+                Step::Live => {}
+                step => return Ok(step),
+            }
+            if let Some(item) = merger.top()
+                && !take(EntryRef::new(item.key, item.pk_len, item.value))
+            {
+                return Ok(Step::Live);
+            }
+        }
     }
 
     fn count_skipped(&mut self) {

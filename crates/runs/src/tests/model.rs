@@ -244,12 +244,24 @@ impl Model {
                     .cursor(IndexId(index), range.clone(), direction, snapshot)
                     .expect("opens");
                 let mut found = Vec::new();
-                while let Some(e) = cursor.next().expect("reads") {
-                    found.push((e.key.to_vec(), e.pk.to_vec(), e.value.to_vec()));
-                    match self.random.below(60) {
+                let mut more = true;
+                while more {
+                    // One by one, or some at a time, in which the view may change.
+                    let (rig, random) = (&mut self.rig, &mut self.random);
+                    let most = if random.below(2) == 0 { 1 } else { 1 + random.below(30) };
+                    let mut given = 0;
+                    let read = cursor.next_many(|e| {
+                        found.push((e.key.to_vec(), e.pk.to_vec(), e.value.to_vec()));
+                        given += 1;
+                        if random.below(60) == 0 {
+                            rig.flush();
+                        }
+                        given < most
+                    });
+                    more = read.expect("reads");
+                    match random.below(60) {
                         0 => cursor.park(),
-                        1 => self.rig.flush(),
-                        2 => drop(self.rig.runs.compaction_beat().expect("merges")),
+                        1 => drop(rig.runs.compaction_beat().expect("merges")),
                         _ => {}
                     }
                 }

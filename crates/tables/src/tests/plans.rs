@@ -2,7 +2,9 @@
 //! the formats they were written in.
 
 use super::*;
+use crate::IndexScan;
 use proptest::prelude::*;
+use std::ops::Bound;
 
 /// What a column may be; the first two are the key.
 fn column(position: usize, kind: u8, nullable: bool) -> ColumnSpec {
@@ -48,6 +50,80 @@ fn check(db: &Db, table: &Arc<Table>, plan: &mut RowPlan) {
     assert!(rows > 0);
 }
 
+/// Key and values of each row, read one by one from a buffer.
+type Given = Vec<(Vec<u8>, Vec<Option<Value>>)>;
+
+fn one_by_one(columns: &[usize], mut next: impl FnMut(&mut Row) -> bool) -> Given {
+    let (mut row, mut all) = (Row::new(), Vec::new());
+    while next(&mut row) {
+        let values = columns.iter().map(|at| Some(row.value(*at).unwrap().to_owned()));
+        all.push((row.key().to_vec(), values.collect()));
+    }
+    all
+}
+
+/// The same by `next_by` of a scan.
+macro_rules! by_plan {
+    ($scan:expr, $columns:expr) => {{
+        let (mut scan, mut plan) = ($scan, RowPlan::new($columns.to_vec()));
+        let (mut row, mut all) = (Row::new(), Given::new());
+        loop {
+            let mut values = vec![None; $columns.len()];
+            let give = |at: usize, value: ValueRef<'_>| values[at] = Some(value.to_owned());
+            let Some(key) = scan.next_by(&mut plan, &mut row, give).unwrap() else { break all };
+            all.push((key.to_vec(), values));
+        }
+    }};
+}
+
+/// Scans give by a plan what rows in a buffer give: of rows and of entries, both ways, of versions
+/// in the leaf and of those behind them, whether or not they end within a leaf.
+fn check_scans(db: &Db, table: &Arc<Table>, columns: &[usize], keys: &[Vec<Value>]) {
+    let mut reader = db.begin();
+    reader.take_snapshot().unwrap();
+    let mut writer = db.begin();
+    for key in keys.iter().step_by(3) {
+        let key: Vec<_> = key.iter().map(Value::as_ref).collect();
+        writer.delete(table, &key).unwrap();
+    }
+    let layout = table.layout();
+    let index = layout.index("i").map(|_| 0).ok();
+    let of_entry: Vec<_> = columns.iter().copied().filter(|at| *at < 3).collect();
+    let middle: Vec<_> = keys[keys.len() / 2].iter().map(Value::as_ref).collect();
+    for direction in [Direction::Forward, Direction::Backward] {
+        for lower in [Bound::Unbounded, Bound::Included(&middle[..])] {
+            for upper in [Bound::Unbounded, Bound::Excluded(&middle[..])] {
+                let range = Range { lower, upper };
+                let mut scan = reader.scan(table, range, direction).unwrap();
+                let wanted = one_by_one(columns, |row| scan.next(row).unwrap());
+                let given = by_plan!(reader.scan(table, range, direction).unwrap(), columns);
+                assert_eq!(given, wanted, "{range:?} {direction:?}");
+            }
+        }
+        for keys_only in [false, true] {
+            let Some(index) = index else { continue };
+            let columns = if keys_only { &of_entry } else { columns };
+            let mut scan = |columns: &mut dyn FnMut(IndexScan) -> Given| {
+                let range = Range::ALL;
+                columns(reader.index_scan(table, index, range, direction, keys_only).unwrap())
+            };
+            let wanted = scan(&mut |mut scan| one_by_one(columns, |row| scan.next(row).unwrap()));
+            let given = scan(&mut |scan| by_plan!(scan, columns));
+            assert_eq!(given, wanted, "index, keys only: {keys_only}, {direction:?}");
+            let mut scan =
+                reader.index_scan(table, index, Range::ALL, direction, keys_only).unwrap();
+            let (mut plan, mut row, mut whole) = (RowPlan::new(vec![]), Row::new(), Row::new());
+            while let Some(key) = scan.next_by(&mut plan, &mut row, |_, _| {}).unwrap() {
+                let key = key.to_vec();
+                assert!(scan.fetch_last(&row, &mut whole).unwrap());
+                assert_eq!(whole.key(), key, "keys only: {keys_only}");
+            }
+            assert!(keys_only || given.len() == keys.len());
+        }
+    }
+    drop(writer);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
@@ -68,14 +144,19 @@ proptest! {
         columns.extend(kinds.iter().enumerate().map(|(i, (kind, null))| column(i, *kind, *null)));
         let spec = columns.iter().cloned().fold(TableSpec::new(), TableSpec::column);
         let spec = spec.primary_key(&["a", if descending { "b desc" } else { "b" }]);
+        // The index takes no long texts.
+        let is_indexed = kinds[0].0 != 2;
+        let part = if descending { "c0" } else { "c0 desc" };
+        let spec = if is_indexed { spec.index(IndexSpec::new("i", &["b", part])) } else { spec };
         let table = db.store.create_table("t", &spec).unwrap();
+        let key_of = |key: i64| {
+            let text = || Value::Text(format!("k{}", key % 3));
+            vec![if narrow { Value::Int(key % 3) } else { text() }, Value::Int(key)]
+        };
         let insert = |columns: &[ColumnSpec], from: i64| {
             let mut txn = db.begin();
             for (n, seed) in seeds.iter().enumerate() {
-                let key = from + n as i64;
-                let text = || Value::Text(format!("k{}", key % 3));
-                let a = if narrow { Value::Int(key % 3) } else { text() };
-                let mut row = vec![a, Value::Int(key)];
+                let mut row = key_of(from + n as i64);
                 row.extend(columns[2..].iter().enumerate().map(|(i, c)| value(c, seed + i as u32)));
                 let row: Vec<_> = row.iter().map(Value::as_ref).collect();
                 txn.insert(&table, &row).unwrap();
@@ -83,9 +164,11 @@ proptest! {
             commit(txn);
         };
         insert(&columns, 0);
+        let keys: Vec<Vec<Value>> = (0..seeds.len() as i64).map(key_of).collect();
         let wanted: Vec<usize> = wanted.iter().map(|at| at % columns.len()).collect();
-        let mut plan = RowPlan::new(wanted);
+        let mut plan = RowPlan::new(wanted.clone());
         check(&db, &table, &mut plan);
+        check_scans(&db, &table, &wanted, &keys);
         // Rows of two formats, by the plan that was made for one; and for a column that the older
         // ones do not have.
         let added = ColumnSpec::new("added", ColumnType::Int64).nullable();
