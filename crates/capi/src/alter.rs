@@ -170,7 +170,7 @@ pub extern "C" fn ek_provisional() -> EkBytes {
         bytes
     };
     static TEXT: [u8; BYTES.len()] = BYTES;
-    EkBytes { ptr: TEXT.as_ptr(), len: TEXT.len() }
+    catch(EkBytes::NONE, || EkBytes { ptr: TEXT.as_ptr(), len: TEXT.len() })
 }
 
 /// The indexes that a table gets.
