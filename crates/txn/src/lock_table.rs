@@ -602,7 +602,10 @@ impl<T: Owner> LockTable<T> {
                 let mode = point.queue[at].mode;
                 found.extend(point.holders_against(owner, mode).cloned());
                 if mode == Mode::Shared {
-                    let nearest = point.requests_against(owner, mode, at).next();
+                    // A victim leaves the queue without a new search for cycles, so the request in
+                    // front of it counts already.
+                    let stays = |request: &&Request<T>| !request.owner.seat().is_victim();
+                    let nearest = point.requests_against(owner, mode, at).find(stays);
                     found.extend(nearest.map(|request| request.owner.clone()));
                 }
                 let mut add = |range: &Arc<T>| found.push(range.clone());

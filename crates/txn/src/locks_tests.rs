@@ -262,6 +262,43 @@ fn a_prepared_transaction_keeps_its_locks() {
     }
 }
 
+/// Two requests for X stand in front of one for S, and each of them closes a cycle with it: when
+/// the nearer one gives up, the other one still has to.
+#[test]
+fn a_cycle_behind_a_victim_is_broken_too() {
+    let w = world(small());
+    let (a, b, c, d) = (w.txns.begin(), w.txns.begin(), w.txns.begin(), w.txns.begin());
+    row(&w, &a, b"k", S).expect("free");
+    row(&w, &d, b"j", X).expect("free");
+    std::thread::scope(|s| {
+        let waits = |t: &TxnRef, key: &'static [u8], mode| {
+            let (w, t) = (&w, t.clone());
+            s.spawn(move || {
+                let policy = Policy::Wait(w.txns.deadline(Duration::from_secs(50)));
+                let result = w.txns.lock_row(&t, at(key), false, mode, policy);
+                w.txns.abort(&t).expect("ends");
+                result.map_err(|error| error.code())
+            })
+        };
+        let writers = [&b, &c].map(|t| {
+            let before = w.txns.waiting();
+            let waiter = waits(t, b"k", X);
+            until_waiting(&w, before + 1);
+            waiter
+        });
+        let reader = waits(&d, b"k", S);
+        until_waiting(&w, 3);
+        // Waits for `d`, which waits for both writers, which wait for this one.
+        let closing = waits(&a, b"j", S);
+        for writer in writers {
+            assert_eq!(writer.join().expect("thread"), Err(Code::DeadlockVictim));
+        }
+        assert_eq!(reader.join().expect("thread"), Ok(Grant::Granted));
+        assert_eq!(closing.join().expect("thread"), Ok(Grant::Granted));
+    });
+    assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
+}
+
 /// Threads lock, check and release at random; a shadow table finds two holders that conflict.
 #[test]
 fn no_two_conflicting_holders() {
