@@ -40,7 +40,7 @@ codes! {
     SyncFailed = Io, "a sync failed", "check the device, then reopen the database";
     DiskFull = Full, "the disk is full", "free space: writes go on without a restart";
     SystemLimit = Full, "the system grants no more open files, memory or threads", "raise the limit (LimitNOFILE, LimitNPROC) or free memory: writes go on without a restart";
-    DirectoryBusy = Busy, "the database is open already", "close it in the process that has it open (pid), or open a copy read-only";
+    DirectoryBusy = Busy, "the database is open already", "close it in the process that has it open (pid, where one writes), or open a copy read-only";
     Forked = Invalid, "the database was opened before this process was forked", "open it in the process that uses it, behind the fork";
     ThreadSpawn = Io, "a thread cannot be started", "raise the limit of processes for this user";
     // -- format

@@ -51,7 +51,7 @@ pub struct EkPut {
     pub fill: u8,
     /// Of `EK_PUT_VARIABLE`: 1 or 2.
     pub len_bytes: u8,
-    /// What lies beneath a NULL: `len` bytes.
+    /// The `len` bytes that the record gets where the column is NULL.
     pub beneath_null: *const u8,
 }
 

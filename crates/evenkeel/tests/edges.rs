@@ -279,8 +279,10 @@ fn read_only_opens_share_a_directory_and_keep_writers_out() {
     let readers: Vec<_> =
         (0..3).map(|_| Database::open_with(&directory, read_only()).expect("shares")).collect();
     assert!(readers.iter().all(|db| db.tables() == ["t"]));
-    let refused = Database::open(&directory).err().map(|error| error.code());
-    assert_eq!(refused, Some(Code::DirectoryBusy));
+    let refused = Database::open(&directory).err().expect("readers have it open");
+    assert_eq!(refused.code(), Code::DirectoryBusy);
+    // The pid in the lock file is that of a writer that has closed it.
+    assert_eq!((refused.context("pid"), refused.context("opened")), (None, Some("read-only")));
     drop(readers);
     let writer = Database::open(&directory).expect("alone");
     let refused = Database::open_with(&directory, read_only()).err().map(|error| error.code());

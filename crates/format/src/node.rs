@@ -244,8 +244,8 @@ impl InnerCell {
     }
 }
 
-/// What `Node::parse` has found in a header: who reads slot after slot of the same bytes does not
-/// look at the header again.
+/// The figures of a node's header as `Node::parse` found them. A reader of slot after slot of the
+/// same bytes passes them on instead of parsing the header again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeShape {
     count: usize,

@@ -17,7 +17,7 @@ pub struct MemEnv {
     files: Mutex<BTreeMap<String, Arc<MemFile>>>,
 }
 
-/// What a writer counts for in a lock: no reader is beside it.
+/// The value of `locked` while a writer holds the lock, which it shares with nobody.
 const WRITER: u32 = u32::MAX;
 
 #[derive(Default)]

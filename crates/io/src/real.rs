@@ -272,17 +272,23 @@ impl File for RealFile {
 
 /// Takes the lock, or names its holder in the error.
 fn lock(mut file: &fs::File, path: &Path, write: bool) -> Result<()> {
-    let how = if write { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: plain system call on an open descriptor.
-    let rc = unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) };
-    let error = io::Error::last_os_error();
-    if rc != 0 && error.kind() == ErrorKind::WouldBlock {
-        let owner = fs::read_to_string(path).unwrap_or_default();
-        let error = Error::new(Code::DirectoryBusy).with("file", path.display());
-        return Err(error.with("pid", owner.trim()));
-    }
-    if rc != 0 {
-        return Err(os_error(OsCall::Open, path, error));
+    let take = |how| match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    match take(if write { libc::LOCK_EX } else { libc::LOCK_SH }) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            let error = Error::new(Code::DirectoryBusy).with("file", path.display());
+            // The file holds the pid of the last writer. Readers leave no pid.
+            if write && take(libc::LOCK_SH).is_ok() {
+                return Err(error.with("opened", "read-only"));
+            }
+            let owner = fs::read_to_string(path).unwrap_or_default();
+            return Err(error.with("pid", owner.trim()));
+        }
+        Err(error) => return Err(os_error(OsCall::Open, path, error)),
     }
     if write {
         file.set_len(0)

@@ -52,7 +52,7 @@ pub struct TableTxn {
     access: Access,
     /// Plain reads lock: those of a SERIALIZABLE transaction that may write.
     reads_lock: bool,
-    /// How gets by key lock then.
+    /// The lock that a read by key takes then.
     get_mode: Mode,
     /// Names it among the users of tables.
     number: u64,
@@ -308,12 +308,12 @@ impl TableTxn {
         self.reads_lock
     }
 
-    /// Gets by key lock exclusively from now on, where they lock.
+    /// From now on reads by key that take a lock take an exclusive one.
     pub fn set_gets_exclusive(&mut self) {
         self.get_mode = Mode::Exclusive;
     }
 
-    /// How gets by key lock, where they lock.
+    /// The lock that a read by key takes, if it takes one.
     pub(crate) fn get_mode(&self) -> Mode {
         self.get_mode
     }
@@ -324,7 +324,7 @@ impl TableTxn {
         self.reads_lock = false;
     }
 
-    /// What tells its scans that it has ended.
+    /// The flag by which the scans of this transaction learn that it has ended.
     pub fn liveness(&mut self) -> Liveness {
         self.liveness.get_or_insert_default().clone()
     }

@@ -14,10 +14,10 @@ const DOUBLINGS: u32 = 10;
 
 impl Database {
     /// Runs `body` in a transaction and commits it. If it ends in a conflict or a deadlock, the
-    /// transaction is rolled back, and `body` runs again in a new one after a random wait that
-    /// grows; so it must have no effects but those on the database. Once `lock_wait_timeout` has
-    /// passed, the error of the last try is returned. An error of another kind rolls back and is
-    /// returned at once.
+    /// transaction is rolled back, and `body` runs again in a new one after a random wait, longer
+    /// each time; so `body` must have no effects but those on the database. Once
+    /// `lock_wait_timeout` has passed, the error of the last try is returned. An error of another
+    /// kind rolls back and is returned at once.
     ///
     /// ```
     #[doc = include_str!("people.md")]

@@ -115,7 +115,7 @@ impl Txn {
         self.inner.set_reads_plain();
     }
 
-    /// Gets by key lock exclusively from now on, where they lock: at SERIALIZABLE.
+    /// From now on reads by key that take a lock (at SERIALIZABLE) take an exclusive one.
     pub(crate) fn set_gets_exclusive(&mut self) {
         self.inner.set_gets_exclusive();
     }

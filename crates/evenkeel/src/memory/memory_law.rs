@@ -23,7 +23,7 @@ const RATIO: u64 = 2;
 /// Taking memory from idle memtables needs this many times as many misses.
 const PATIENCE: u64 = 4;
 
-/// What is divided, in bytes.
+/// The memory that the law divides, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lendable {
     pub total: u64,

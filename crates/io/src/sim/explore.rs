@@ -42,7 +42,7 @@ impl fmt::Display for Survivor {
     }
 }
 
-/// Counts of what was tried.
+/// How many points and states an exploration has tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
     /// Crash points.

@@ -95,8 +95,8 @@ impl Names {
         self.unsynced.push(op);
     }
 
-    /// Makes the changes of a directory durable, and older ones on which they depend. `chosen` may
-    /// exclude some of them for ever (a failed sync).
+    /// Makes the changes of a directory durable, and older ones on which they depend. For some of
+    /// them `chosen` may return false: a failed sync has lost these for ever.
     pub fn sync(&mut self, dir: &str, mut chosen: impl FnMut() -> bool) {
         let mut paths: BTreeSet<String> = BTreeSet::new();
         let mut synced = vec![false; self.unsynced.len()];
