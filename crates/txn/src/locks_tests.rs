@@ -299,6 +299,39 @@ fn a_cycle_behind_a_victim_is_broken_too() {
     assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
 }
 
+/// Of two with as many operations the one with fewer locks gives up, whether it is older or younger
+/// and whichever of the two closes the cycle; with as many locks the younger one.
+#[test]
+fn among_equals_fewer_locks_give_up() {
+    for (locks, victim) in [([1, 3], 0), ([3, 1], 1), ([2, 2], 1)] {
+        for first in [0, 1] {
+            let w = world(small());
+            let t = [w.txns.begin(), w.txns.begin()];
+            for (t, (names, n)) in t.iter().zip([b"acd", b"bef"].iter().zip(locks)) {
+                for name in names.chunks(1).take(n) {
+                    row(&w, t, name, X).expect("free");
+                }
+            }
+            let wait = |i: usize| {
+                let policy = Policy::Wait(w.txns.deadline(Duration::from_secs(50)));
+                let result = w.txns.lock_row(&t[i], at([b"b", b"a"][i]), false, X, policy);
+                w.txns.abort(&t[i]).expect("ends");
+                result.map_err(|error| error.code())
+            };
+            let mut results = [Ok(Grant::Granted); 2];
+            std::thread::scope(|s| {
+                let waiter = s.spawn(|| wait(first));
+                until_waiting(&w, 1);
+                results[1 - first] = wait(1 - first);
+                results[first] = waiter.join().expect("thread");
+            });
+            let case = format!("{locks:?}, {first} waits first");
+            assert_eq!(results[victim], Err(Code::DeadlockVictim), "{case}");
+            assert_eq!(results[1 - victim], Ok(Grant::Granted), "{case}");
+        }
+    }
+}
+
 /// Threads lock, check and release at random; a shadow table finds two holders that conflict.
 #[test]
 fn no_two_conflicting_holders() {
