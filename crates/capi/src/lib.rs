@@ -27,3 +27,6 @@ pub mod transaction;
 pub mod value;
 
 pub use value::{EkBytes, EkError, EkValue};
+
+#[cfg(test)]
+mod pointer_tests;

@@ -13,14 +13,14 @@ pub mod env;
 pub mod errno;
 pub mod event;
 mod fork;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod futex;
 mod gate;
 mod latch;
 pub mod mem;
 mod os;
 pub mod overlay;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 mod parking;
 pub mod probe;
 pub mod real;

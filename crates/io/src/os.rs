@@ -61,6 +61,9 @@ impl Task for Thread {
 
 /// The CPU that this thread runs on now.
 pub(crate) fn current_cpu() -> usize {
+    if cfg!(miri) {
+        return 0; // Miri does not know the call.
+    }
     // SAFETY: plain system call without arguments.
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
@@ -143,7 +146,7 @@ pub fn processor_ns() -> Option<(u64, u64)> {
 /// Limits the heap to this many arenas: with one for every few short-lived threads, most of its
 /// memory would be new to the process, page for page. A hint.
 pub(crate) fn bound_heaps(most: usize) {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     // SAFETY: changes no allocation; the allocator takes its own locks.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, most as libc::c_int)
@@ -156,7 +159,9 @@ pub fn give_back(bytes: &mut [u8]) {
     let skip = bytes.as_ptr().align_offset(crate::IO_ALIGN).min(bytes.len());
     let inner = &mut bytes[skip..];
     let len = inner.len() / crate::IO_ALIGN * crate::IO_ALIGN;
-    if len > 0 {
+    if cfg!(miri) {
+        inner[..len].fill(0); // Miri does not know the call.
+    } else if len > 0 {
         // SAFETY: the range is whole pages inside a slice that we borrow exclusively; whatever they
         // read as afterwards is a valid value of `u8`.
         unsafe { libc::madvise(inner.as_mut_ptr().cast(), len, libc::MADV_DONTNEED) };
@@ -167,7 +172,7 @@ pub fn give_back(bytes: &mut [u8]) {
 /// keeps memory freed in one thread's arena from all others. Takes milliseconds with much memory,
 /// so it is for rare events.
 pub fn trim_heap() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     // SAFETY: changes no allocation; the allocator takes its own locks.
     unsafe {
         libc::malloc_trim(0)
@@ -182,7 +187,8 @@ pub fn large_pages(bytes: &mut [u8]) {
     let skip = bytes.as_ptr().align_offset(LARGE_PAGE).min(bytes.len());
     let inner = &mut bytes[skip..];
     let len = inner.len() / LARGE_PAGE * LARGE_PAGE;
-    if len > 0 {
+    // Miri does not know the call.
+    if len > 0 && !cfg!(miri) {
         // SAFETY: the range lies inside a slice that we borrow; advice changes no byte of it.
         unsafe { libc::madvise(inner.as_mut_ptr().cast(), len, libc::MADV_HUGEPAGE) };
     }
@@ -191,12 +197,12 @@ pub fn large_pages(bytes: &mut [u8]) {
 /// The processor's tick counter, or the nearest equivalent; never zero.
 #[inline]
 pub(crate) fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         // SAFETY: every x86-64 processor has the counter.
         unsafe { core::arch::x86_64::_rdtsc() | 1 }
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     {
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         START.get_or_init(Instant::now).elapsed().as_nanos() as u64 | 1

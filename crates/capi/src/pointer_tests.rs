@@ -1,0 +1,341 @@
+//! What goes through pointers, called as C++ calls it: names and values in, rows, records and errors
+//! out, handles made and freed. Records and buffers have exactly the bytes that are named, so the
+//! address sanitizer and Miri see each byte that is read or written beyond them.
+
+use crate::database::*;
+use crate::inspect::*;
+use crate::record::*;
+use crate::row::*;
+use crate::transaction::*;
+use crate::value::*;
+use evenkeel::{Database, Geometry, Options};
+use std::ffi::{CStr, c_void};
+use std::ptr::{null, null_mut};
+
+const OPEN_END: EkBound = EkBound { kind: EK_UNBOUNDED, values: null(), len: 0 };
+/// So long that a row buffer reads it only when it is asked for.
+const LONG: usize = (1 << 20) + 1;
+const NULL: EkValue = EkValue { kind: EK_NULL, bits: 0, bytes: EkBytes::NONE };
+
+fn text(s: &str) -> EkBytes {
+    EkBytes::of(s.as_bytes())
+}
+
+fn int(n: i64) -> EkValue {
+    EkValue { kind: EK_INT, bits: n as u64, bytes: EkBytes::NONE }
+}
+
+fn bytes(b: &[u8]) -> EkValue {
+    EkValue { kind: EK_BYTES, bits: 0, bytes: EkBytes::of(b) }
+}
+
+fn no_error() -> EkError {
+    EkError { kind: EkKind::Ok, code: 0, index: [0; EK_NAME], text: [0; EK_TEXT] }
+}
+
+fn part(column: u16) -> EkPart {
+    EkPart { column, collation: 0, prefix: 0, desc: 0 }
+}
+
+/// A database in memory with the table `t (id, name, f, body)`, an index `i (name)`.
+fn open() -> *mut EkDatabase {
+    let small = Geometry {
+        generation_bytes: Some(64 << 10),
+        pool_bytes: Some(64 * 4096),
+        log_bytes: Some(4 << 20),
+        undo_bytes: Some(64 << 10),
+        commit_segment_ids: Some(16),
+        ..Geometry::default()
+    };
+    let db = Database::open_with("db", Options::in_memory().geometry(small)).expect("opens");
+    let db = Box::into_raw(Box::new(EkDatabase(db)));
+    let column = |name, type_code, flags, a| EkColumn { name, type_code, flags, a, b: 0 };
+    let columns = [
+        column(text("id"), 5, 0, 0),
+        column(text("name"), 14, EK_NULLABLE, 40),
+        column(text("f"), 11, EK_NULLABLE, 0),
+        column(text("body"), 14, EK_NULLABLE, 2 << 20),
+    ];
+    let (primary, parts) = ([part(0)], [part(1)]);
+    let indexes = [EkIndex { name: text("i"), parts: parts.as_ptr(), parts_len: 1, unique: 0 }];
+    let mut error = no_error();
+    let made = |error: &mut EkError| {
+        let (columns, len) = (columns.as_ptr(), columns.len());
+        // SAFETY: all of it is there during the call.
+        unsafe {
+            ek_create_table(
+                db,
+                text("t"),
+                columns,
+                len,
+                primary.as_ptr(),
+                1,
+                indexes.as_ptr(),
+                1,
+                0,
+                error,
+            )
+        }
+    };
+    assert_eq!(made(&mut error), 0);
+    assert_eq!((made(&mut error), error.kind), (-1, EkKind::Invalid), "the table is there");
+    let told = CStr::from_bytes_until_nul(&error.text).expect("ends with 0");
+    assert!(told.to_str().expect("UTF-8").contains('t'));
+    db
+}
+
+/// Closes it and frees its handle.
+fn close(db: *mut EkDatabase) {
+    // SAFETY: the handle is not used again.
+    assert_eq!(unsafe { ek_close(db, &mut no_error()) }, 0);
+}
+
+fn begin(db: *mut EkDatabase) -> *mut EkTxn {
+    // SAFETY: the database is open.
+    let txn = unsafe { ek_begin(db, EK_REPEATABLE_READ, 1000, &mut no_error()) };
+    assert!(!txn.is_null());
+    txn
+}
+
+fn insert(txn: *mut EkTxn, row: &[EkValue]) -> (i32, EkError) {
+    let mut error = no_error();
+    // SAFETY: the row is there during the call.
+    (unsafe { ek_insert(txn, text("t"), row.as_ptr(), row.len(), &mut error) }, error)
+}
+
+fn commit(txn: *mut EkTxn) {
+    // SAFETY: the transaction is not used again.
+    assert_eq!(unsafe { ek_commit(txn, &mut 0, &mut no_error()) }, 0);
+}
+
+/// Rows 0 to 9; even ones have a NULL for a name, number 3 a body of `long` bytes.
+fn filled(long: usize) -> *mut EkDatabase {
+    let db = open();
+    let txn = begin(db);
+    let long: Vec<u8> = (0..long).map(|i| i as u8).collect();
+    for id in 0..10i64 {
+        let name = id.to_string();
+        let f = EkValue { kind: EK_FLOAT, bits: (id as f64).to_bits(), bytes: EkBytes::NONE };
+        let name = if id % 2 == 0 { NULL } else { bytes(name.as_bytes()) };
+        let body = if id == 3 { bytes(&long) } else { bytes(b"") };
+        assert_eq!(insert(txn, &[int(id), name, f, body]).0, 0);
+    }
+    commit(txn);
+    db
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "a value of a megabyte takes minutes there")]
+fn a_row_buffer_keeps_what_was_read_and_a_long_value_outlives_it() {
+    let db = filled(LONG);
+    let txn = begin(db);
+    let (row, mut error) = (ek_row_new(), no_error());
+    let key = [int(3)];
+    // SAFETY: handles and buffers live until they are freed below, each once.
+    unsafe {
+        let plan = ek_plan_new([3u32, 0, 1].as_ptr(), 3);
+        let from = EkBound { kind: EK_INCLUDED, values: key.as_ptr(), len: 1 };
+        let scan = ek_scan(txn, text("t"), EkBytes::NONE, &from, &OPEN_END, 0, &mut error);
+        assert_eq!(ek_scan_next(scan, row, &mut error), 1);
+        ek_scan_free(scan);
+        let (mut of, mut values) = (EkBytes::NONE, [NULL; 3]);
+        assert_eq!(ek_row_values(row, plan, &mut of, values.as_mut_ptr(), &mut error), 0);
+        assert_eq!((values[0].kind, values[1].bits), (EK_BYTES, 3));
+        assert_eq!((values[2].bytes.get(), of.get().is_empty()), (&b"3"[..], false));
+        let taken = ek_row_take(row, 3);
+        assert!(!taken.is_null());
+        ek_row_clear(row);
+        let missing = [int(77)];
+        assert_eq!(ek_get_at(txn, text("t"), missing.as_ptr(), 1, row, &mut error), 0);
+        let body = values[0].bytes.get();
+        assert!(body.len() == LONG && body.iter().enumerate().all(|(i, b)| *b == i as u8));
+        ek_long_free(taken);
+        ek_plan_free(plan);
+        ek_plan_free(null_mut());
+        ek_row_free(row);
+    }
+    commit(txn);
+    close(db);
+}
+
+/// Bytes of a record: id in 8, name behind a byte for its length in 1 + `room`, a byte of NULLs.
+fn puts(room: u32, beneath: &[u8]) -> [EkPut; 2] {
+    let plain = EkPut {
+        at: 0,
+        len: 8,
+        null_at: 9 + room,
+        null_bit: 0,
+        how: EK_PUT_NUMBER,
+        fill: b' ',
+        len_bytes: 1,
+        beneath_null: beneath.as_ptr(),
+    };
+    let name = EkPut { at: 8, len: 1 + room, null_bit: 2, how: EK_PUT_VARIABLE, ..plain };
+    [plain, name]
+}
+
+/// Reads all rows of the index into records with `room` bytes for names: what each call answered,
+/// and the records.
+fn read_records(txn: *mut EkTxn, room: u32) -> Vec<(i32, Vec<u8>)> {
+    let beneath = vec![7u8; 1 + room as usize];
+    let (puts, mut error, mut found) = (puts(room, &beneath), no_error(), Vec::new());
+    // SAFETY: handles and buffers live until they are freed below, each once.
+    unsafe {
+        let plan = ek_plan_new([0u32, 1].as_ptr(), 2);
+        ek_plan_put(plan, puts.as_ptr(), 2);
+        let flags = EK_SCAN_KEYS_ONLY | EK_SCAN_BACKWARD;
+        let scan = ek_scan(txn, text("t"), text("i"), &OPEN_END, &OPEN_END, flags, &mut error);
+        let row = ek_row_new();
+        loop {
+            let mut record = vec![0u8; 10 + room as usize].into_boxed_slice();
+            let mut key = EkBytes::NONE;
+            let read = ek_scan_read(scan, plan, record.as_mut_ptr(), &mut key, &mut error);
+            if read == 0 {
+                break;
+            }
+            if read == 1 {
+                assert_eq!(ek_scan_fetch_last(scan, row, &mut error), 1);
+                let (mut of, mut values) = (EkBytes::NONE, [NULL; 2]);
+                assert_eq!(ek_row_values(row, plan, &mut of, values.as_mut_ptr(), &mut error), 0);
+                assert_eq!((of.get(), values[0].bits as u8), (key.get(), record[0]));
+            }
+            found.push((read, record.into_vec()));
+            if read < 0 {
+                break;
+            }
+        }
+        ek_row_free(row);
+        ek_scan_free(scan);
+        ek_plan_free(plan);
+    }
+    found
+}
+
+#[test]
+fn a_scan_writes_into_a_record_what_fits_there_and_nothing_beside_it() {
+    let db = filled(0);
+    let txn = begin(db);
+    // From the last name down; NULLs come first in the index.
+    for room in [1, 30] {
+        let found = read_records(txn, room);
+        let ids: Vec<u8> = found.iter().map(|(_, record)| record[0]).collect();
+        assert_eq!(ids, [9, 7, 5, 3, 1, 8, 6, 4, 2, 0]);
+        for (read, record) in found {
+            let (name, nulls) = (&record[8..10], record[9 + room as usize]);
+            let wanted = if record[0] % 2 == 0 { ([7, 7], 2) } else { ([1, b'0' + record[0]], 0) };
+            assert_eq!((read, name, nulls), (1, &wanted.0[..], wanted.1));
+        }
+    }
+    let found = read_records(txn, 0);
+    assert_eq!(found.len(), 1, "the first name does not fit: an error, and no byte of it");
+    assert_eq!((found[0].0, found[0].1.len()), (-1, 10));
+    commit(txn);
+    close(db);
+}
+
+#[test]
+fn changes_by_key_bytes_and_by_the_row_read_last() {
+    let db = filled(0);
+    let txn = begin(db);
+    let (row, mut error) = (ek_row_new(), no_error());
+    let name = |name: &'static str| [bytes(name.as_bytes())];
+    // SAFETY: handles and buffers live until they are freed below, each once.
+    unsafe {
+        assert_eq!(ek_savepoint(txn, text("s"), 0, &mut error), 0);
+        let flags = EK_LOCK_EXCLUSIVE;
+        let lower = [int(4)];
+        let from = EkBound { kind: EK_INCLUDED, values: lower.as_ptr(), len: 1 };
+        let scan =
+            ek_scan_locked(txn, text("t"), EkBytes::NONE, &from, &OPEN_END, 0, flags, &mut error);
+        for _ in 0..2 {
+            assert_eq!(ek_scan_next(scan, row, &mut error), 1);
+            let plan = ek_plan_new(null(), 0);
+            let (mut key, mut none) = (EkBytes::NONE, [NULL; 1]);
+            assert_eq!(ek_row_values(row, plan, &mut key, none.as_mut_ptr(), &mut error), 0);
+            ek_plan_free(plan);
+            let new = name("new");
+            let done =
+                ek_update(txn, text("t"), key, row, [1].as_ptr(), new.as_ptr(), 1, &mut error);
+            assert_eq!(done, 1);
+        }
+        assert_eq!(ek_scan_next(scan, row, &mut error), 1);
+        ek_scan_unlock(scan);
+        ek_scan_free(scan);
+        let (again, taken) = insert(txn, &[int(4), NULL, NULL, NULL]);
+        assert_eq!((again, taken.kind), (-1, EkKind::Duplicate));
+        let index = CStr::from_bytes_until_nul(&taken.index).expect("ends with 0");
+        assert_eq!(index.to_bytes(), b"primary");
+        let key = ek_last_key(txn).get().to_vec();
+        assert_eq!(ek_delete(txn, text("t"), EkBytes::of(&key), null(), &mut error), 1);
+        assert_eq!(ek_delete(txn, text("t"), EkBytes::of(&key), row, &mut error), 0);
+        assert_eq!(ek_savepoint(txn, EkBytes::of(&[0xff]), 1, &mut error), -1);
+        assert_eq!(error.kind, EkKind::Invalid, "a name that is not UTF-8");
+        assert_eq!(ek_savepoint(txn, text("s"), 1, &mut error), 0);
+        ek_row_free(row);
+    }
+    let names: Vec<_> = read_records(txn, 30).into_iter().map(|(_, record)| record[9]).collect();
+    assert!(!names.contains(&b'n'), "the savepoint took the changes back");
+    // SAFETY: the transaction is not used again.
+    assert_eq!(unsafe { ek_rollback(txn, &mut error) }, 0);
+    close(db);
+}
+
+unsafe extern "C" fn each_text(to: *mut c_void, text: EkBytes) {
+    // SAFETY: `to` is the caller's list, the text is there during the call.
+    unsafe { (*to.cast::<Vec<Vec<u8>>>()).push(text.get().to_vec()) }
+}
+
+unsafe extern "C" fn each_lock(
+    to: *mut c_void,
+    _: u64,
+    table: EkBytes,
+    _: EkBytes,
+    _: u8,
+    _: u8,
+    _: u8,
+    key: EkBytes,
+) {
+    // SAFETY: as in `each_text`.
+    unsafe { (*to.cast::<Vec<Vec<u8>>>()).push([table.get(), key.get()].concat()) }
+}
+
+unsafe extern "C" fn no_end(_: *mut c_void, _: i32, _: u32) -> i32 {
+    0
+}
+
+#[test]
+fn prepared_transactions_locks_and_checks_are_told_through_callbacks() {
+    let db = filled(0);
+    let (txn, mut error) = (begin(db), no_error());
+    assert_eq!(insert(txn, &[int(100), bytes(b"prepared"), NULL, NULL]).0, 0);
+    let (row, key) = (ek_row_new(), [int(1)]);
+    let heard = |call: &dyn Fn(*mut c_void)| {
+        let mut heard: Vec<Vec<u8>> = Vec::new();
+        call((&raw mut heard).cast());
+        heard
+    };
+    // SAFETY: handles and lists live until the calls have ended.
+    unsafe {
+        let locked = [EkBound { kind: EK_INCLUDED, values: key.as_ptr(), len: 1 }];
+        assert_eq!(ek_lock_range(txn, text("t"), EkBytes::NONE, locked.as_ptr(), &mut error), 0);
+        let locks = heard(&|to| ek_locks(db, 10, to, each_lock));
+        assert!(locks.iter().any(|lock| lock.starts_with(b"t") && lock.len() > 1), "{locks:?}");
+        let canceller = ek_canceller_new();
+        ek_canceller_of(canceller, txn);
+        ek_cancel(canceller);
+        ek_canceller_of(canceller, null());
+        ek_canceller_free(canceller);
+        assert_eq!(ek_prepare(txn, text("xid"), 1, &mut error), 1);
+        assert_eq!(heard(&|to| ek_prepared(db, to, each_text)), [b"xid"]);
+        assert_eq!(heard(&|to| ek_prepared_tables(db, text("xid"), to, each_text)), [b"t"]);
+        assert!(ek_commit_prepared(db, text("xid"), &mut error) > 0);
+        assert_eq!(heard(&|to| ek_tables(db, to, each_text)), [b"t"]);
+        let problems = heard(&|to| {
+            let found = ek_check_table(db, text("t"), to, each_text, no_end, &mut no_error());
+            assert_eq!(found, 0);
+        });
+        assert!(problems.is_empty());
+        ek_row_free(row);
+    }
+    close(db);
+}
