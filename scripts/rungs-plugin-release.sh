@@ -20,4 +20,4 @@ rung 1-suites python3 -B "$plugin_tests"/suites.py run --jobs 4 \
 # The longest value that the server lets through.
 rung 1-plugin-large-blob python3 -B "$plugin_tests"/test_large_blob.py
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.
-rung 1-plugin-clients bash scripts/test-clients.sh
+rung 1-plugin-clients python3 -B "$plugin_tests"/test_clients.py

@@ -16,10 +16,10 @@ OF_CRATES = [
     ("DurableAtSyncEnd", "evenkeel-log", "a_sync_acknowledges_what_was_written_before_it"),
     ("LogEndReadLate", "evenkeel", "no_dirty_page_is_older_than_where_page_redo_begins"),
     ("FirstSlotOnly", "evenkeel", "a_torn_slot_leaves_the_other_one"),
-    ("PinsIgnored", "evenkeel-runs", "a_generation_is_flushed_only_when_nobody_has_it_pinned"),
-    ("RealSyncSkipped", "evenkeel-io", "a_sync_asks_the_system"),
-    ("RealNamesNotSynced", "evenkeel-io", "a_sync_asks_the_system"),
-    ("ShortWriteTaken", "evenkeel-io", "a_short_write_is_gone_on_with"),
+    ("PinsIgnored", "evenkeel-runs", "a_generation_is_flushed_only_when_it_is_unpinned"),
+    ("RealSyncSkipped", "evenkeel-io", "a_sync_calls_the_system"),
+    ("RealNamesNotSynced", "evenkeel-io", "a_sync_calls_the_system"),
+    ("ShortWriteTaken", "evenkeel-io", "a_short_write_is_continued_and_reports_its_error"),
 ]
 PLANTED = ROOT / "target/plugin-planted"
 # A statement that a fault has go on for ever is a test that fails after a minute.

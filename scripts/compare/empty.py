@@ -68,6 +68,6 @@ def add_drop(base, plan, seen):
                 row("M7", f"pages read by the {PAIRS} pairs, idle", "pages", value("reads"), None,
                     True, limit=0,
                     note="visits to pages in memory are counted by the test "
-                         "an_index_of_an_empty_table_visits_no_page_of_others")]
+                         "an_index_of_an_empty_table_visits_no_page_of_other_tables")]
     finally:
         pair.stop()

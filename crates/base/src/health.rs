@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stopped_writes_is_no_full_disk() {
+    fn a_failed_write_on_a_full_disk_stops_writes_and_is_not_retried() {
         let health = Health::default();
         let full = Error::new(Code::DiskFull).with("file", "wal/1").with("os", "no space");
         let told = health.fail(full);

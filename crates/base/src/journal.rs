@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journal_is_off_until_asked_for_and_bounded() {
+    fn a_journal_is_off_by_default_and_bounded() {
         let journal = Journal::default();
         journal.note(Law::Flush, 1, || unreachable!("it is off"));
         journal.note_some(Law::Debt, || unreachable!("off"), || unreachable!("it is off"));

@@ -97,7 +97,7 @@ fn what_writers_wait_for_bounds_no_query() {
 }
 
 #[test]
-fn nothing_is_said_of_an_engine_that_reports_no_waits() {
+fn an_engine_without_wait_figures_has_no_known_bound() {
     let mut step = step(1.2, &[]);
     assert_eq!(bound(&run(1, 2), &step), Bound::Unknown(Some(1.2)));
     step.cpu_us_per_row = 0.0;

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_quantiles() {
+    fn computes_medians_and_quantiles() {
         assert_eq!((median(&[]), median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])), (0.0, 2.0, 2.5));
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!((quantile(&values, 0.05), quantile(&values, 0.99)), (5.0, 99.0));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_second_and_the_middle_one() {
+    fn finds_the_worst_and_the_median_second() {
         let mut rates = vec![100.0; 30];
         rates[..5].fill(1.0);
         rates[29] = 1.0;

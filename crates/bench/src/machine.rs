@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_linux_says() {
+    fn parses_fields_of_proc_files() {
         assert_eq!(field("a: 1\nVmHWM:\t  12 kB\n", "VmHWM:"), 12);
         assert_eq!(field("a: 1", "b:"), 0);
         assert_eq!(steal("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1"), (8, 36));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_and_directory() {
+    fn measures_this_process_and_its_directory() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let machine = describe(dir.path(), true).expect("writable");
         assert!(machine.cores > 0 && machine.memory_bytes > 0 && machine.sync_us_p50 > 0.0);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_as_described() {
+    fn row_streams_follow_their_pattern() {
         let shapes = ["nAsc:1,nRHS:1", "nAsc:1", "nDesc:1,nLHS:1", "nAsc:3,nDesc:2,nLHS:1,nRHS:1"];
         let seen: Vec<_> = shapes
             .iter()
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn text_round_trips_and_errors_are_told() {
+    fn pattern_text_round_trips_and_errors_name_their_part() {
         for text in ["inf", "nAsc:1,nRHS:1", "nAsc:500", "nAsc:2,nDesc:3,nLHS:1,nRHS:1"] {
             assert_eq!(Pattern::parse(text).expect("valid").to_string(), text);
         }

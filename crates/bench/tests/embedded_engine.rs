@@ -38,7 +38,7 @@ fn direct_files(dir: &Path) -> usize {
 const O_DIRECT: i32 = 0o40000;
 
 #[test]
-fn direct_io_is_what_was_asked_for() {
+fn files_use_direct_io_as_the_flag_says() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     for (word, wanted) in [("true", true), ("false", false)] {
         let store = dir.path().join(word);
@@ -80,7 +80,7 @@ fn counts(dir: &Path, table: &str) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_counted_is_stored() {
+fn every_counted_row_is_in_the_tables() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = dir.path().join("store");
     let line = "--rows 4k,1k --clients 2 --deletes --steps l.i0,l.x,l.i1,q100.1 --seconds 1 \
@@ -104,7 +104,7 @@ fn what_was_counted_is_stored() {
 }
 
 #[test]
-fn made_patterns_are_stored_too() {
+fn patterned_rows_are_in_the_tables() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let line = "--rows 3k,1k --steps l.i0,l.x,l.i1 --pattern pk=inf \
                 --pattern marketsegment=nAsc:2,nDesc:1 --pattern pdc=inf";
@@ -153,7 +153,7 @@ fn short_of_processors_us() -> Option<u64> {
 /// G6: of all that clients wait for, in memory that is far too small and with a sync for each
 /// commit, the causes explain all but a twentieth, and what they wait for a processor.
 #[test]
-fn waits_are_explained() {
+fn every_wait_has_a_cause() {
     const CLIENTS: u64 = 2;
     let dir = tempfile::tempdir().expect("a temporary directory");
     let before = short_of_processors_us();
@@ -173,7 +173,7 @@ fn waits_are_explained() {
 
 /// What the background decided during a run is in its JSON, and the laws say the same again.
 #[test]
-fn decisions_of_a_run_are_made_again_from_its_json() {
+fn laws_repeat_the_decisions_in_the_json_of_a_run() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let line = "--rows 40k,40k --steps l.i0,l.x,l.i1,u:3s";
     let result = go(&dir.path().join("store"), line);

@@ -56,7 +56,7 @@ fn every_step_counts_its_rows_and_seconds() {
 }
 
 #[test]
-fn a_kept_directory_is_gone_on_from_and_never_overwritten() {
+fn a_kept_directory_continues_and_is_never_overwritten() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let small = "--durability 0 --rows 1k,1k --steps";
     let usage = |result: Result<RunResult, BenchError>, part: &str| {

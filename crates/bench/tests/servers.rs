@@ -184,7 +184,7 @@ fn postgres_runs_every_step() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_missing_and_an_address_without_a_database_is_wrong() {
+fn an_absent_server_is_reported_missing_and_an_address_needs_a_database() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let to = |url: &str| go(&dir.path().join("x"), url, "--steps l.i0").expect_err("refused");
     let error = to("mariadb://root:secret@localhost/x?socket=/nowhere");

@@ -69,7 +69,7 @@ fn the_header_declares_every_function() {
 
 /// The plugin has an answer to every code, in the order in which `EkError::code` counts them.
 #[test]
-fn every_code_has_an_answer() {
+fn the_plugin_has_an_answer_for_every_error_code() {
     let answers = fs::read_to_string(root().join("plugin/mariadb/errors.def")).expect("is there");
     let named = |line: &str| Some(line.strip_prefix("ANSWER(")?.split_once(',')?.0.to_string());
     let answered: Vec<String> = answers.lines().filter_map(named).collect();
@@ -83,7 +83,7 @@ fn every_code_has_an_answer() {
 /// What the server calls of a table catches what is thrown there: each of its functions that is
 /// more than a line of the header.
 #[test]
-fn every_function_of_a_table_is_guarded() {
+fn every_handler_function_catches_exceptions() {
     let read = |name: &str| {
         fs::read_to_string(root().join("plugin/mariadb").join(name)).expect("is there")
     };
@@ -108,7 +108,7 @@ fn every_function_of_a_table_is_guarded() {
 
 /// Each function is a fence: a panic in it ends there, not in the program.
 #[test]
-fn every_function_is_a_fence() {
+fn every_c_function_catches_panics() {
     let mut count = 0;
     for file in fs::read_dir(root().join("crates/capi/src")).expect("is there") {
         let text = fs::read_to_string(file.expect("is there").path()).expect("is there");
@@ -125,7 +125,7 @@ fn every_function_is_a_fence() {
 
 /// A change of no columns, as C gives it, is one.
 #[test]
-fn no_columns_are_no_change() {
+fn a_change_of_no_columns_changes_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("db");
     let text = |text: &str| EkBytes::of(text.as_bytes());

@@ -14,7 +14,7 @@ extern "C" fn take(level: u8, text: EkBytes) {
 }
 
 #[test]
-fn an_open_is_told() {
+fn an_open_sends_a_message() {
     ek_messages(take);
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().to_str().expect("a path");

@@ -100,7 +100,7 @@ fn help_tells_defaults_and_units() {
 }
 
 #[test]
-fn an_experiment_prints_its_table_and_writes_what_it_is_asked_for() {
+fn an_experiment_prints_its_table_and_writes_the_requested_files() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let line = "lab flush-scan --scale 2000 --seed 9 --json a.json --report a.html";
     let (code, out, err) = run(dir.path(), line);
@@ -159,7 +159,7 @@ fn both(dir: &Path, line: &str, wanted: i32) -> (String, Value) {
 }
 
 #[test]
-fn check_and_stat_of_a_clean_database_and_of_none() {
+fn check_and_stat_read_a_clean_database_and_refuse_an_absent_one() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let dir = temporary.path();
     let db = fill(dir);
@@ -188,7 +188,7 @@ fn check_and_stat_of_a_clean_database_and_of_none() {
 }
 
 #[test]
-fn check_finds_a_flipped_bit_and_says_where() {
+fn check_finds_a_flipped_bit_and_names_its_place() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let dir = temporary.path();
     fill(dir).close().expect("closes");

@@ -1,4 +1,4 @@
-//! Several changes of a table at once, and what can be looked at while a database is open.
+//! Several changes of a table at once, and the figures that an open database shows.
 
 use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
@@ -48,13 +48,13 @@ fn all() -> TableChange {
 }
 
 #[test]
-fn a_change_is_all_or_nothing_and_lasts() {
+fn a_table_change_is_atomic_and_durable() {
     let dir = tempfile::tempdir().expect("a directory");
     let db = Database::open(dir.path()).expect("opens");
     made(&db);
     let before = db.definition("t").expect("is there");
     let number = db.table_info("t").expect("is there").definition;
-    // The last part fails: nothing of it is in force.
+    // The last part fails: no part is in force.
     let mut bad = all();
     bad.add_columns.push(ColumnSpec::new("b", ColumnType::Int64).nullable());
     let error = db.alter_table("t", &bad).expect_err("b is there twice");
@@ -156,13 +156,13 @@ fn provisional_indexes_do_not_count_as_a_change() {
     db.alter_table("t", &change).expect("renames");
     let changed = db.table_info("t").expect("is there").definition;
     assert_ne!(changed, number);
-    // A name that a user may give.
+    // A name of the form that a user may give.
     db.add_indexes("t", &[IndexSpec::new("#by_c", &["c"])]).expect("builds");
     assert_ne!(db.table_info("t").expect("is there").definition, changed);
 }
 
 #[test]
-fn a_table_is_waited_for_until_nobody_uses_it() {
+fn a_schema_change_waits_until_its_table_is_unused() {
     let db = Database::open_with("/unused", Options::in_memory()).expect("opens");
     made(&db);
     let mut wait = SchemaWait::default();
@@ -176,7 +176,7 @@ fn a_table_is_waited_for_until_nobody_uses_it() {
     assert_eq!(waited(), Err(Code::TableBusy), "a prepared one has no handle and uses it");
     db.rollback_prepared(b"x").expect("rolls back");
     assert_eq!(waited(), Ok(()));
-    // Who comes behind it finds the table as it was.
+    // A later transaction finds the table as it was.
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
     assert!(txn.table("t").expect("is there").get(&[Int(1)]).expect("reads").is_some());
     let error = db.wait_unused("none", &wait).expect_err("no such table");
@@ -184,7 +184,7 @@ fn a_table_is_waited_for_until_nobody_uses_it() {
 }
 
 #[test]
-fn indexes_are_exchanged_in_a_table_that_has_as_many_as_there_may_be() {
+fn indexes_are_replaced_in_a_table_with_the_most_indexes() {
     let db = Database::open_with("/most", Options::in_memory()).expect("opens");
     made(&db);
     let before = db.table_info("t").expect("is there").indexes.len();
@@ -232,7 +232,7 @@ fn a_check_can_be_cancelled_at_any_moment() {
 }
 
 #[test]
-fn a_check_tells_how_far_it_is() {
+fn a_check_reports_its_progress() {
     let db = Database::open_with("/watched", Options::in_memory()).expect("opens");
     made(&db);
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
@@ -259,7 +259,7 @@ fn a_check_tells_how_far_it_is() {
 }
 
 #[test]
-fn transactions_and_locks_are_shown() {
+fn transactions_and_locks_are_listed() {
     let db = Database::open_with("/look", Options::in_memory()).expect("opens");
     made(&db);
     assert!(db.transactions().is_empty() && db.locks(10).is_empty());

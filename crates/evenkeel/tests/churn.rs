@@ -1,9 +1,10 @@
-//! Tables that churn: rows come at one end and go at the other, or change the same column over and
-//! over. What an operation costs is counted in pages visited, so it does not depend on the machine:
-//! it must be as low at the end as at the beginning; and so must the space on disk.
+//! Tables that churn: rows are inserted at one end and deleted at the other, or the same column
+//! changes over and over. The cost of an operation is counted in visited pages, so it does not
+//! depend on the machine: it must be as low at the end as at the beginning; and so must the space
+//! on disk.
 //!
-//! `cargo test --release -p evenkeel --test churn -- --ignored --nocapture` does it for longer:
-//! `EVENKEEL_CHURN` says how many times over each table is replaced (default 100).
+//! `cargo test --release -p evenkeel --test churn -- --ignored --nocapture` runs longer:
+//! `EVENKEEL_CHURN` is the number of times that each table is replaced (default 100).
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -17,10 +18,10 @@ use std::time::{Duration, Instant};
 /// Rows of a transaction.
 const BATCH: i64 = 100;
 const PAD: [u8; 100] = [7; 100];
-/// Pages that a search for the lowest row visits at most, whatever was deleted.
+/// The most pages that a search for the lowest row visits, whatever was deleted.
 const SEARCH_PAGES: u64 = 32;
-/// Pages that a search visits at most, but for one in a hundred, while rows are deleted: as far as
-/// the background may be behind. Of a queue of 20,000 rows replaced five times, 3,000 are dead.
+/// The most pages that 99 of 100 searches visit while rows are deleted: the lag that the background
+/// may have. In a queue of 20,000 rows replaced five times, 3,000 are dead.
 const LAG_PAGES: u64 = 512;
 /// Rounds of inserts and deletes between two searches that are counted.
 const SEARCH_ROUNDS: i64 = 10;
@@ -76,8 +77,7 @@ fn lowest(db: &Database) -> (i64, u64) {
     (id, pages)
 }
 
-/// The same once the background has caught up with the deletes: how far it lags behind is the
-/// machine's business.
+/// The same after the background has caught up with the deletes: its lag depends on the machine.
 fn settled_lowest(db: &Database) -> (i64, u64) {
     let mut found = lowest(db);
     for _ in 0..24_000 {
@@ -91,7 +91,7 @@ fn settled_lowest(db: &Database) -> (i64, u64) {
     found
 }
 
-/// Bytes that files below a directory take, but for the log, which has a size of its own.
+/// Bytes of the files below a directory, without the log, which has a fixed size.
 fn space(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(dir).expect("directory").flatten();
@@ -99,7 +99,7 @@ fn space(dir: &Path) -> u64 {
         Ok(data) if data.is_dir() && entry.file_name() == "wal" => 0,
         Ok(data) if data.is_dir() => space(&entry.path()),
         Ok(data) => data.blocks() * 512,
-        // It went meanwhile.
+        // It was removed meanwhile.
         Err(_) => 0,
     };
     entries.map(bytes).sum()
@@ -110,13 +110,13 @@ fn index_bytes(db: &Database) -> u64 {
     db.table_stats().expect("figures")[0].indexes[0].run_bytes
 }
 
-/// What a table of so many rows may take, which just loaded takes `space`: beside 1.3 of that a
-/// tenth of the rows, for extents begun and runs not merged yet.
+/// The space that a table of `rows` rows may take, if it takes `space` just after a load: 1.3 of
+/// that, and a tenth of the rows for partly used extents and runs not compacted yet.
 fn most_of(rows: i64, space: u64) -> u64 {
     space * 13 / 10 + rows as u64 * ROW_BYTES / 10
 }
 
-/// What so many rows take that were just loaded.
+/// The space of `rows` rows just after a load.
 fn space_of(rows: i64) -> u64 {
     loaded(rows).0
 }
@@ -133,21 +133,21 @@ fn loaded(rows: i64) -> (u64, u64) {
     (space(dir.path()), index)
 }
 
-/// The median of some counts, and what one in a hundred exceeds.
+/// The median of some counts, and the value that one in a hundred exceeds.
 fn spread(counts: &mut [u64]) -> (u64, u64) {
     counts.sort_unstable();
     (counts[counts.len() / 2], counts[counts.len() * 99 / 100])
 }
 
-/// The spread in the first of so many parts and in the last.
+/// The spread in the first and in the last of `parts` parts.
 fn ends(counts: &mut [u64], parts: usize) -> ((u64, u64), (u64, u64)) {
     let (part, all) = (counts.len() / parts, counts.len());
     (spread(&mut counts[..part]), spread(&mut counts[all - part..]))
 }
 
-/// Waits until a figure is at most this, and gives it: what has been given up goes in the
-/// background, which on a busy machine takes its time. It gives up where the figure has not become
-/// less for two minutes.
+/// Waits until a figure is at most this, and returns it: freed space is reclaimed in the
+/// background, which takes time on a busy machine. Gives up if the figure has not fallen for two
+/// minutes.
 fn settles(most: u64, figure: impl Fn() -> u64) -> u64 {
     let (mut least, mut since) = (u64::MAX, Instant::now());
     loop {
@@ -162,15 +162,15 @@ fn settles(most: u64, figure: impl Fn() -> u64) -> u64 {
     }
 }
 
-/// A queue of `live` rows that is replaced `times` over. An old snapshot is held for a fifth of the
-/// rows each time, if asked for.
+/// A queue of `live` rows that is replaced `times` times. With `snapshots`, an old snapshot is held
+/// for a fifth of the rows each time.
 fn queue(live: i64, times: i64, snapshots: bool) {
     let dir = tempfile::tempdir().expect("directory");
     let db = open(dir.path());
     db.create_table("t", &spec()).expect("creates");
     (0..live / BATCH).for_each(|n| insert(&db, n * BATCH..(n + 1) * BATCH));
     let rounds = live * times / BATCH;
-    // Rows of two snapshots come on top, which files that have grown for them keep room for.
+    // The rows of two snapshots come on top; files that have grown for them keep that room.
     let held = if snapshots { 2 * live as u64 / 5 * ROW_BYTES } else { 0 };
     let bound = most_of(live, space_of(live)) + held;
     let (mut searches, mut deletes, mut most) = (Vec::new(), Vec::new(), 0);
@@ -214,7 +214,7 @@ fn queue(live: i64, times: i64, snapshots: bool) {
     );
     let ((_, first), (_, last)) = delete;
     assert!(last <= first + 2, "a delete visits {first} pages, at the end {last}");
-    // Each visited at most `SEARCH_PAGES`; how many of them depends on the moment.
+    // Each visited at most `SEARCH_PAGES`; the number of searches depends on timing.
     let ((first, _), (mut last, _)) = search;
     if last > first + 8 {
         last = settles(first + 8, || lowest(&db).1);
@@ -225,16 +225,16 @@ fn queue(live: i64, times: i64, snapshots: bool) {
     assert_eq!((check.rows, check.problems.len()), (live as u64, 0), "{:?}", check.problems);
 }
 
-/// A queue whose rows one thread inserts and another deletes, each row on its own; between its
-/// deletes that one searches for the lowest row, however far the background has come.
-/// Gives what one search in a hundred exceeds, in the first fifth and in the last.
+/// A queue whose rows one thread inserts and another deletes, each row in its own transaction;
+/// between its deletes the second thread searches for the lowest row, whatever the background's
+/// lag. Returns the value that one search in a hundred exceeds, in the first fifth and in the last.
 fn both_ends(live: i64, times: i64) -> (u64, u64) {
     let dir = tempfile::tempdir().expect("directory");
     let db = open(dir.path());
     db.create_table("t", &spec()).expect("creates");
     (0..live / BATCH).for_each(|n| insert(&db, n * BATCH..(n + 1) * BATCH));
     let (first, last) = (live, live + live * times);
-    // Neither is further ahead of the other than this.
+    // Neither thread gets further ahead of the other than this.
     let (ahead, may_insert) = std::sync::mpsc::sync_channel::<()>(10);
     let (mut deletes, mut searches) = (Vec::new(), Vec::new());
     std::thread::scope(|scope| {
@@ -277,7 +277,7 @@ fn both_ends(live: i64, times: i64) -> (u64, u64) {
     (first, last)
 }
 
-/// An index whose column every row changes `times` over.
+/// An index whose column every row changes `times` times.
 fn updates(rows: i64, times: i64) {
     let dir = tempfile::tempdir().expect("directory");
     let db = open(dir.path());
@@ -292,7 +292,7 @@ fn updates(rows: i64, times: i64) {
             let mut txn = begin(&db);
             let mut table = txn.table("t").expect("table");
             for n in batch * BATCH..(batch + 1) * BATCH {
-                // Each row once, in no order.
+                // Each row once, in mixed order.
                 let id = n * 7_919 % rows;
                 let value = Int(scatter(id + time * rows));
                 assert!(table.update(&[Int(id)], &[(1, value)]).expect("updates"));
@@ -322,19 +322,19 @@ fn updates(rows: i64, times: i64) {
 }
 
 #[test]
-fn a_queue_costs_and_takes_no_more_in_the_end() {
+fn the_cost_and_space_of_a_queue_stay_constant() {
     queue(100_000, 4, false);
 }
 
 #[test]
-fn a_queue_beside_snapshots_costs_and_takes_no_more_in_the_end() {
+fn the_cost_and_space_of_a_queue_with_snapshots_stay_constant() {
     queue(100_000, 4, true);
 }
 
 #[test]
-fn a_queue_of_two_threads_costs_no_more_in_the_end() {
-    // How far the background is behind at a moment is the machine's business: it varies by a factor
-    // of two, and a busy machine may try again.
+fn the_cost_of_a_queue_of_two_threads_stays_constant() {
+    // The momentary lag of the background depends on the machine: it varies by a factor of two, and
+    // a busy machine may try again.
     let flat = (0..3).any(|_| {
         let (first, last) = both_ends(20_000, 10);
         last <= 2 * first + LAG_PAGES / 8
@@ -343,18 +343,18 @@ fn a_queue_of_two_threads_costs_no_more_in_the_end() {
 }
 
 #[test]
-fn an_index_that_is_changed_all_the_time_does_not_grow() {
+fn an_index_under_constant_updates_does_not_grow() {
     updates(100_000, 5);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn for_longer() {
+fn churn_over_many_rounds() {
     let times = std::env::var("EVENKEEL_CHURN").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     queue(200_000, times, false);
     queue(200_000, times, true);
     updates(100_000, times);
-    // So large that what does not grow with the rows is next to nothing.
+    // So large that costs which do not grow with the rows are negligible.
     queue(1_000_000, times / 10, false);
     updates(1_000_000, times / 10);
     both_ends(200_000, times / 10);

@@ -6,7 +6,7 @@ use evenkeel::{
 };
 use std::sync::Arc;
 
-/// Small letters equal capitals.
+/// Treats small letters and capitals as equal.
 struct Folded;
 
 impl Collations for Folded {

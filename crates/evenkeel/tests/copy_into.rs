@@ -1,5 +1,5 @@
-//! Rows copied into a new table: in the order of the key and in any other, duplicates, a copy that
-//! is given up; and that nothing of it grows with the rows.
+//! Rows copied into a new table: in key order and in any other order, duplicates, and an abandoned
+//! copy; and that the memory used does not grow with the rows.
 
 use evenkeel::{
     Access, BuildProgress, Code, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Metric,
@@ -40,7 +40,7 @@ fn push(copy: &mut TableCopy, row: &[Value]) -> Result<(), Code> {
     copy.push(&values).map_err(|error| error.code())
 }
 
-/// The table and its indexes are sound, and it has so many rows and entries.
+/// Checks the table and its indexes, and that it has this many rows and entries.
 fn verify(db: &Database, rows: u64) {
     let check = db.check().expect("check");
     assert_eq!(
@@ -98,7 +98,7 @@ fn rows_from_a_long_one_on_are_inserted_in_small_transactions() {
     let mut most = 0;
     let commits = metric(&db, Metric::Commits);
     for n in 0..ROWS {
-        // In order, sorted, and from the first long one on inserted.
+        // In order, sorted, and from the first long row on inserted.
         let id = if n < 500 { n } else { 500 + (n - 500) * 7919 % (ROWS - 500) };
         push(&mut copy, &row(id, if n % 1000 == 700 { &long } else { "n" })).expect("a row");
         most = most.max(metric(&db, Metric::UndoBytes));
@@ -112,7 +112,7 @@ fn rows_from_a_long_one_on_are_inserted_in_small_transactions() {
 }
 
 #[test]
-fn duplicates_are_told_at_the_end() {
+fn a_copy_reports_duplicates_at_its_end() {
     for of_primary in [false, true] {
         let db = open();
         let progress = BuildProgress::default();
@@ -130,7 +130,7 @@ fn duplicates_are_told_at_the_end() {
             false => (Code::DuplicateInBuild, Some("code")),
         };
         assert_eq!((error.code(), error.context("index")), expected);
-        // The row that it names is there to be shown.
+        // The row that the error names can be shown.
         let (table, key) = (progress.duplicate_in(), progress.duplicate());
         assert_eq!(table, "t");
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
@@ -169,7 +169,7 @@ fn rows_in_any_order_are_sorted() {
         assert!(most < 10_000, "{most} bytes of undo");
         assert_eq!(metric(&db, Metric::RowsLoaded), rows);
         verify(&db, rows);
-        // Nothing is left of what was written to be sorted.
+        // No file of the sort is left.
         let def = db.definition("t").expect("definition");
         assert_eq!(def.indexes.len(), 3);
         db.close().expect("close");
@@ -179,7 +179,7 @@ fn rows_in_any_order_are_sorted() {
 }
 
 #[test]
-fn unique_keys_are_looked_at_as_rows_come_where_rows_are_left_out() {
+fn a_copy_that_skips_rows_checks_unique_keys_row_by_row() {
     let db = open();
     let mut copy = begin(&db, true);
     assert_eq!(copy.late_indexes().collect::<Vec<_>>(), ["by_city", "by_code"]);
@@ -196,7 +196,7 @@ fn unique_keys_are_looked_at_as_rows_come_where_rows_are_left_out() {
 }
 
 #[test]
-fn a_copy_that_is_given_up_leaves_a_table_that_can_be_dropped() {
+fn an_abandoned_copy_leaves_a_table_that_can_be_dropped() {
     for rows in [0, 2_500] {
         for order in [1, -1] {
             for cancels in [true, false] {

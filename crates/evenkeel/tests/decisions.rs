@@ -1,5 +1,5 @@
-//! What the background's laws looked at and said is kept when asked for, and the laws say the same
-//! again: all of them in a database whose log and memtables are far smaller than what is written.
+//! Inputs and outputs of the background's laws are recorded on request, and the laws give the same
+//! outputs again: all of them, in a database whose log and memtables are far smaller than its data.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[test]
-fn every_law_is_kept_and_made_again() {
+fn every_decision_is_recorded_and_repeats() {
     let geometry = Geometry {
         generation_bytes: Some(64 << 10),
         pool_bytes: Some(1 << 20),
@@ -56,9 +56,9 @@ fn every_law_is_kept_and_made_again() {
     }
 }
 
-/// A device in virtual time so slow that compactions fall behind ingest: all laws have something to
-/// say, but that of log space, which may not come near its trigger (it is required above), and that
-/// of flushes in no haste (below).
+/// A device in virtual time that is so slow that compactions fall behind ingest: all laws decide,
+/// except the law of log space, which must not come near its trigger (the test above requires it),
+/// and the law of unhurried flushes (below).
 #[test]
 fn a_slow_device_makes_every_law_decide() {
     const OTHERS: [Law; 2] = [Law::LogSpace, Law::FlushRest];
@@ -74,7 +74,7 @@ fn a_slow_device_makes_every_law_decide() {
     let db = Arc::new(Database::open_with("decisions", options).expect("opens"));
     let int = |name| ColumnSpec::new(name, ColumnType::Int64);
     let spec = TableSpec::new().column(int("id")).column(int("value")).primary_key(&["id"]);
-    // Each flush makes a run of every one of them, and they are merged one after the other.
+    // Each flush makes a run of every index, and the runs are compacted one after the other.
     let index = |i| IndexSpec::new(&format!("by_value_{i}"), &["value"]);
     let spec = (0..12).map(index).fold(spec, TableSpec::index);
     db.create_table("t", &spec).expect("creates");
@@ -111,9 +111,9 @@ fn a_slow_device_makes_every_law_decide() {
     sim.stop();
 }
 
-/// Memtables that are filled slowly: their flushes rest.
+/// Memtables that fill slowly: their flushes rest.
 #[test]
-fn flushes_in_no_haste_say_how_long_they_rest() {
+fn unhurried_flushes_record_their_rests() {
     let sim = SimEnv::on(SimDisk::new(3), SimOptions::quiet(3));
     let geometry = Geometry {
         generation_bytes: Some(1 << 20),
@@ -155,11 +155,11 @@ fn flushes_in_no_haste_say_how_long_they_rest() {
     sim.stop();
 }
 
-/// What an index build reads from storage is background I/O as well, the pass that proves an index
-/// unique included: the governor hears of it. The table is read once, however many indexes (P10),
-/// and what users have in the cache of run blocks stays there.
+/// The storage reads of an index build are background I/O as well, those of the pass that proves an
+/// index unique included: the governor counts them. The table is read once for any number of
+/// indexes (P10), and the run blocks that users have cached stay in the cache.
 #[test]
-fn reads_of_an_index_build_are_asked_for() {
+fn reads_of_an_index_build_go_through_the_governor() {
     let geometry = Geometry { pool_bytes: Some(1 << 20), ..Geometry::default() };
     let db = Database::open_with("builds", Options::in_memory().geometry(geometry));
     let db = db.expect("opens");
@@ -177,7 +177,7 @@ fn reads_of_an_index_build_are_asked_for() {
         let after = db.stats();
         move |metric| after.get(metric) - before.get(metric)
     };
-    // One pass over the table, by a reader.
+    // One pass over the table by a reader.
     let once = grown(&|| {
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
         let mut table = txn.table("t").expect("table");
@@ -197,7 +197,7 @@ fn reads_of_an_index_build_are_asked_for() {
             "{once} in all: read {read}, written {written}, read again {again}, asked {asked}"
         );
         assert!(read > 5 << 20, "the table does not fit the pool");
-        // A pool so small loses some of what was read ahead where the build has to wait.
+        // So small a pool loses some pages that were read ahead when the build has to wait.
         assert!(read <= once * 5 / 4, "the table is read once: {read} of {once}");
         let all = written + read + again;
         assert!(asked >= written + again + read / 10 * 9, "{asked} for {all}");
@@ -214,9 +214,9 @@ fn reads_of_an_index_build_are_asked_for() {
     assert!((bytes / 10 * 9..bytes * 5 / 4).contains(&again), "{again} read of {bytes}");
 }
 
-/// Where a test says how large the pool is it stays so, whenever the actor that lends memory looks.
+/// A pool size set by a test stays as it is, whenever the memory arbiter runs.
 #[test]
-fn a_pool_whose_size_is_said_borrows_nothing() {
+fn a_pool_of_fixed_size_borrows_no_memory() {
     let sim = SimEnv::on(SimDisk::new(5), SimOptions::quiet(5));
     let geometry = Geometry { pool_bytes: Some(1 << 20), ..Geometry::default() };
     let options = Options::new().env(sim.env()).geometry(geometry);

@@ -42,7 +42,7 @@ fn show(value: ValueRef<'_>, out: &mut String) {
     }
 }
 
-/// What the library says, in the decoder's words, sorted.
+/// The library's rows and entries in the format of the decoder, sorted.
 fn listing(db: &Database) -> Vec<String> {
     let mut lines = Vec::new();
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
@@ -102,7 +102,7 @@ fn compare(db: Database, dir: &Path, lines: usize) {
     assert!(found.len() >= lines, "{} lines", found.len());
 }
 
-/// A value of each type of `every_type`.
+/// A value for each type of `every_type`.
 const HIGH: [ValueRef<'static>; 14] = [
     Bool(true),
     Int(127),
@@ -119,7 +119,7 @@ const HIGH: [ValueRef<'static>; 14] = [
     Date(20_000),
     DateTime(1 << 50),
 ];
-/// And another.
+/// Another value for each.
 const LOW: [ValueRef<'static>; 14] = [
     Bool(false),
     Int(-128),
@@ -137,7 +137,7 @@ const LOW: [ValueRef<'static>; 14] = [
     DateTime(-(1 << 50)),
 ];
 
-/// Every type, as a column, as a key part in both directions, NULL and not.
+/// Every type, as a column and as a key part in both directions, NULL and not NULL.
 fn every_type(db: &Database) {
     let types = [
         ColumnType::Bool,
@@ -228,14 +228,14 @@ fn churn(db: &Database, from: i64, to: i64) {
     }
 }
 
-/// A decoder that has grown long would say that the format has.
+/// A long decoder would mean a complicated format.
 #[test]
 fn the_second_decoder_has_at_most_400_lines() {
     let lines = include_str!("../../../tools/decode.py").lines().count();
     assert!(lines <= 400, "{lines} lines");
 }
 
-/// The table `doublewrite` of `docs/format/page.md`, read at the places it names.
+/// The table `doublewrite` of `docs/format/page.md`, read at the documented places.
 fn doublewrite_file(dir: &Path) {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format/page.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
@@ -261,7 +261,7 @@ fn doublewrite_file(dir: &Path) {
 }
 
 #[test]
-fn the_second_decoder_lists_what_the_library_lists() {
+fn the_second_decoder_lists_the_same_rows_as_the_library() {
     let dir = tempfile::tempdir().expect("dir");
     let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
     let options = || Options::new().geometry(geometry);
@@ -298,7 +298,7 @@ fn the_second_decoder_lists_what_the_library_lists() {
     compare(db, dir.path(), 10_000);
 }
 
-/// The kinds of edits of the run list that a closed directory holds.
+/// The kinds of edits in the run list of a closed directory.
 fn edits(dir: &Path) -> String {
     let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools");
     let script = "
@@ -321,9 +321,9 @@ print(*sorted(kinds))";
     String::from_utf8(output.stdout).expect("text").trim().into()
 }
 
-/// Slices that compactions took over, and compactions that a close cut between two pieces.
+/// Slices that compactions moved, and compactions that a close interrupted between two pieces.
 #[test]
-fn what_merges_took_over_and_left_behind_is_found() {
+fn the_second_decoder_reads_moved_slices_and_cut_compactions() {
     let dir = tempfile::tempdir().expect("dir");
     let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
     let options = || Options::new().geometry(geometry);
@@ -368,7 +368,7 @@ fn what_merges_took_over_and_left_behind_is_found() {
 }
 
 #[test]
-fn what_an_undecided_transaction_replaced_is_found_in_saved_undo() {
+fn the_second_decoder_reads_replaced_rows_from_saved_undo() {
     let dir = tempfile::tempdir().expect("dir");
     let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
     let options = Options::new().geometry(geometry);
@@ -387,7 +387,7 @@ fn what_an_undecided_transaction_replaced_is_found_in_saved_undo() {
     let mut txn = begin(&db);
     let mut table = txn.table("plain").expect("table");
     for id in 0..1000 {
-        // Twice, so that the version before has a stamp of its own.
+        // Twice, so that the previous version has a stamp of its own.
         table.update(&[Int(id)], &[(1, Text("second"))]).expect("update");
         table.update(&[Int(id)], &[(1, Text("third"))]).expect("update");
         if id % 3 == 0 {
@@ -396,8 +396,8 @@ fn what_an_undecided_transaction_replaced_is_found_in_saved_undo() {
         table.insert(&[Int(id + 5000), Text("new")]).expect("insert");
     }
     txn.prepare(b"xid").expect("prepare");
-    // Later generations are flushed, so that the log behind the redo position begins later than the
-    // transaction: its undo has to be in files.
+    // Later generations are flushed, so that the log behind the redo position begins after the
+    // transaction: its undo must be in files.
     db.create_table("busy", &spec.index(IndexSpec::new("by_text", &["text"]))).expect("create");
     for batch in 0..40 {
         let mut txn = begin(&db);

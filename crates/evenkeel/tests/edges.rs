@@ -1,5 +1,5 @@
-//! Where a program does what it should not, or what is seldom done: scans that outlive their
-//! transaction, panics in a caller's code, bounds that no key can have, transactions that repeat.
+//! Misuse and rare cases: scans that outlive their transaction, panics in a caller's code, bounds
+//! that no key can have, transactions that repeat.
 
 use evenkeel::ValueRef::{Decimal, Int, Text};
 use evenkeel::{
@@ -43,7 +43,7 @@ fn count(db: &Database) -> u64 {
 }
 
 #[test]
-fn a_scan_that_outlives_its_transaction_says_so() {
+fn a_scan_after_its_transactions_end_returns_an_error() {
     for (level, access) in LEVELS
         .into_iter()
         .flat_map(|level| [Access::ReadWrite, Access::ReadOnly].map(|access| (level, access)))
@@ -76,7 +76,7 @@ fn a_scan_that_outlives_its_transaction_says_so() {
     }
 }
 
-/// What `after` numbers come, then a panic.
+/// Yields `after` rows, then panics.
 fn panicking(after: i64) -> impl Iterator<Item = [Value; 3]> {
     (100..100 + after + 1).map(move |id| {
         assert!(id < 100 + after, "planted");
@@ -94,14 +94,14 @@ fn a_panic_of_a_callers_iterator_leaves_no_half_statement() {
     assert!(loads.is_err());
     let rows: Vec<[ValueRef<'_>; 3]> =
         (100..10_100).map(|id| [Int(id), Decimal(0, 1), ValueRef::Null]).collect();
-    // More than one batch, then a panic.
+    // More than one batch of rows, then a panic.
     let given = (0..10_001usize).map(|at| {
         assert!(at < 10_000, "planted");
         &rows[at][..]
     });
     let many = catch_unwind(AssertUnwindSafe(|| t.insert_many(given)));
     assert!(many.is_err());
-    // The transaction goes on, with what it did before alone.
+    // The transaction continues with its earlier changes alone.
     t.insert(&[Int(101), Decimal(0, 1), ValueRef::Null]).expect("inserts");
     txn.commit().expect("commits");
     assert_eq!(count(&db), 100);
@@ -233,7 +233,7 @@ fn a_transaction_repeats_for_conflicts_and_deadlocks_alone() {
     });
     assert_eq!((error.expect_err("is there").code(), tries), (Code::DuplicateKey, 1));
 
-    // Somebody changes the row behind the snapshot of the first try.
+    // Another transaction changes the row after the snapshot of the first try.
     let mut tries = 0;
     let mut row = Row::new();
     let done = db.transact(|txn| {

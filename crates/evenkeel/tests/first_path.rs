@@ -85,7 +85,7 @@ fn a_process_that_dies_loses_nothing_acknowledged() {
     let spec = spec().index(IndexSpec::new("by_city", &["city"]));
     db.create_table("t", &spec).expect("create");
     load(&db, 0, 5_000);
-    // The files as a kill would leave them.
+    // The files in the state that a kill leaves.
     let copy = tempfile::tempdir().expect("dir");
     copy_dir(dir.path(), copy.path());
     drop(db);
@@ -105,8 +105,8 @@ fn a_process_that_dies_loses_nothing_acknowledged() {
     verify(&db, 6_000, true);
 }
 
-/// The log of a process that died is longer than the `log_size` of the next open: that open reverts
-/// what was undecided and takes checkpoints, and users write.
+/// The log of a killed process is longer than the `log_size` of the next open: that open rolls back
+/// undecided transactions and takes checkpoints, and users write.
 #[test]
 fn a_log_longer_than_the_new_log_size_is_opened() {
     let dir = tempfile::tempdir().expect("dir");
@@ -131,8 +131,8 @@ fn a_log_longer_than_the_new_log_size_is_opened() {
     db.close().expect("close");
 }
 
-/// Entries that no run holds keep the log, and with it the records of pages that were written long
-/// ago: an open after a clean close finds them as they should be and writes none again.
+/// Entries that are in no run keep the log, and with it the records of pages that were written long
+/// ago: an open after a clean close finds those pages up to date and writes none of them.
 #[test]
 fn an_open_after_a_clean_close_writes_no_page() {
     let dir = tempfile::tempdir().expect("dir");
@@ -151,7 +151,7 @@ fn an_open_after_a_clean_close_writes_no_page() {
 /// A read-only open starts no thread that compacts, flushes or takes checkpoints; and a transaction
 /// gets an error if another clone closes the database.
 #[test]
-fn who_only_reads_does_no_work_of_writers() {
+fn a_read_only_open_starts_no_writing_thread() {
     let env: Arc<dyn Env> = Arc::new(evenkeel_io::MemEnv::new());
     let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
     let options = |read_only| Options {
@@ -196,8 +196,8 @@ fn listing(dir: &std::path::Path) -> Vec<(String, u64, std::time::SystemTime)> {
     all
 }
 
-/// Copies the files of an open database by their names, so the log last: pages that are written
-/// meanwhile are no newer than it.
+/// Copies the files of an open database in order of their names, the log last: pages that are
+/// written meanwhile are no newer than the log.
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
     let entries = std::fs::read_dir(from).expect("list").map(|entry| entry.expect("entry"));
     let mut entries: Vec<_> = entries.collect();
@@ -234,7 +234,7 @@ fn a_bulk_load_is_all_or_nothing() {
 
 /// A bulk load whose transaction a deadlock rolls back says so.
 #[test]
-fn a_bulk_load_tells_of_a_deadlock() {
+fn a_bulk_load_reports_a_deadlock() {
     use evenkeel::{Kind, Value};
     let db = Database::open_with("memory", Options::in_memory()).expect("open");
     db.create_table("t", &spec()).expect("create");
@@ -257,9 +257,9 @@ fn a_bulk_load_tells_of_a_deadlock() {
     });
 }
 
-/// Figures of tables beside DROP and TRUNCATE: what was dropped is no damage.
+/// Figures of tables are read during DROP and TRUNCATE: a dropped page is no damage.
 #[test]
-fn figures_are_read_beside_drops() {
+fn table_figures_are_read_during_drops() {
     use evenkeel::{Code, Value};
     let db = Database::open_with("memory", Options::in_memory()).expect("open");
     let fill = || {
@@ -269,7 +269,7 @@ fn figures_are_read_beside_drops() {
         txn.commit().expect("commit");
     };
     use std::sync::atomic::{AtomicBool, Ordering};
-    /// The reader ends also where the others fail.
+    /// The reader also ends if the other threads fail.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -296,7 +296,7 @@ fn figures_are_read_beside_drops() {
         drop(over);
         reader.join().expect("reader");
     });
-    // A handle that has not been used keeps no table.
+    // An unused handle does not keep its table.
     db.create_table("t", &spec()).expect("create");
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     let mut table = txn.table("t").expect("table");
@@ -305,7 +305,7 @@ fn figures_are_read_beside_drops() {
     assert_eq!(error.code(), Code::TableMissing);
 }
 
-/// Allocated bytes of a directory's files.
+/// Bytes allocated to a directory's files.
 fn blocks_of(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let of = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -321,12 +321,12 @@ fn a_new_database_is_small() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let db = Database::open_with(dir.path(), Options::new()).expect("opens");
     let bytes = blocks_of(dir.path());
-    // The bar is 40 MiB (E12). Ballast and log are there from the first moment.
+    // The bar is 40 MiB (E12). Ballast and log exist from the start.
     assert!((13 << 20..=28 << 20).contains(&bytes), "{bytes} bytes");
     db.close().expect("closes");
 }
 
-/// Users may ask for checkpoints beside the background's and each other's.
+/// Users may take checkpoints concurrently with the background and each other.
 #[test]
 fn checkpoints_are_taken_one_at_a_time() {
     let db = Database::open_with("db", Options::in_memory()).expect("opens");
@@ -339,7 +339,7 @@ fn checkpoints_are_taken_one_at_a_time() {
     db.close().expect("closes");
 }
 
-/// Says version 1 of the log in the superblock and in each segment.
+/// Sets version 1 of the log in the superblock and in each segment.
 fn make_log_version_1(dir: &std::path::Path) {
     use evenkeel_base::{DatabaseId, crc32c};
     let path = dir.join("evenkeel.super");
@@ -363,10 +363,10 @@ fn make_log_version_1(dir: &std::path::Path) {
     }
 }
 
-/// A log of the version before is recovered from, and an older build is warned off before anything
-/// is written that it would misread.
+/// A log of the previous version is recovered, and an older build is refused before any record is
+/// written that it would misread.
 #[test]
-fn a_log_of_version_1_is_read_and_left_behind() {
+fn a_log_of_version_1_is_recovered_and_replaced() {
     let (of, copy) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
     let db = Database::open(of.path()).expect("open");
     db.create_table("t", &spec()).expect("create");

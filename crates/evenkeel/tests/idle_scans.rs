@@ -1,5 +1,5 @@
-//! D6: a scan whose client stops in its middle keeps a snapshot and a key, and neither memtables
-//! nor files; it goes on with the rows of its snapshot whatever was flushed, merged or dropped
+//! D6: a scan whose client stops in the middle keeps a snapshot and a key, and neither memtables
+//! nor files; it continues with the rows of its snapshot whatever was flushed, compacted or dropped
 //! meanwhile.
 
 use evenkeel::ValueRef::{Bytes, Int};
@@ -18,7 +18,7 @@ fn begin(db: &Database) -> Txn {
     db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins")
 }
 
-/// Runs `body` on a database with small memtables, in one simulated thread beside its own.
+/// Runs `body` on a database with small memtables, in a simulated thread of its own.
 fn with_database(pool_bytes: Option<u64>, body: fn(&Database, &SimDisk)) {
     let sim = SimEnv::new(3);
     let (env, disk) = (sim.env(), sim.disk().clone());
@@ -43,7 +43,7 @@ fn with_database(pool_bytes: Option<u64>, body: fn(&Database, &SimDisk)) {
     over.try_recv().expect("the body ran to its end");
 }
 
-/// Gives every row another value, in an order of its own; every third row goes or comes.
+/// Gives every row another value, in mixed order; every third row is deleted or inserted.
 fn change(db: &Database, round: i64) {
     let value = |id: i64| (id * 7_919 + round * 31) % 100_003;
     for from in (0..ROWS).step_by(100) {
@@ -79,7 +79,7 @@ impl Stopped {
         Stopped::Index(index.scan(Range::ALL, direction).expect("scan"), keys_only)
     }
 
-    /// (value, id, first byte of pad) of the next rows, that many at most.
+    /// (value, id, first byte of pad) of the next `rows` rows at most.
     fn take(&mut self, rows: usize) -> Result<Vec<(i64, i64, u8)>, Error> {
         let (mut row, mut taken) = (Row::new(), Vec::new());
         while taken.len() < rows {
@@ -108,7 +108,7 @@ fn run_files(disk: &SimDisk) -> Vec<String> {
     disk.paths().into_iter().filter(|path| path.starts_with("runs/")).collect()
 }
 
-/// The ways to scan, and whether the order is that of the index.
+/// The ways to scan, and whether each returns rows in the order of the index.
 fn all_ways(txn: &mut Txn) -> Vec<Stopped> {
     let mut ways = Vec::new();
     for direction in [Direction::Forward, Direction::Backward] {
@@ -143,12 +143,12 @@ fn a_scan_stopped_in_its_middle_keeps_no_memtable_and_no_file() {
         assert!(more(Metric::MemtableFlushes) > 5 && more(Metric::CompactionsFinished) > 1);
         assert!(more(Metric::Checkpoints) > 1);
         assert_eq!(more(Metric::IdleCursorViewsTaken), 4, "each index scan lost its view once");
-        // Others wait for the log, for pages and for their own writes (this thread's checkpoints),
-        // and for nobody's scan.
+        // Other threads wait for the log, for pages and for their own writes (this thread's
+        // checkpoints), and never for a scan.
         let own = ["log_sync", "page_read", "device_slow"];
         let waited = |(cause, _): &&(&str, _)| !own.contains(cause);
         for (cause, figures) in after.stalls.iter().filter(waited) {
-            // While two generations are written operations are held back a little (G1).
+            // While two generations are flushed, operations are delayed a little (G1).
             let held_back = *cause == "memtable_full" && figures.max_us <= 1_000;
             assert!(figures.count == 0 || held_back, "{cause}: {figures:?}");
         }
@@ -161,9 +161,9 @@ fn a_scan_stopped_in_its_middle_keeps_no_memtable_and_no_file() {
     });
 }
 
-/// Reads fail now and then: whoever goes on gets every row, in order, once.
+/// Reads fail sometimes: a scan that continues returns every row, in order, once.
 #[test]
-fn after_a_failed_read_a_scan_leaves_nothing_out() {
+fn a_scan_resumed_after_a_failed_read_skips_no_row() {
     with_database(Some(64 * 4096), |db, disk| {
         change(db, 1);
         let mut txn = begin(db);
@@ -191,10 +191,10 @@ fn after_a_failed_read_a_scan_leaves_nothing_out() {
     });
 }
 
-/// Index and table are dropped when no transaction uses them any more; scans that were left behind
-/// keep nothing of them and say so.
+/// Index and table are dropped when no transaction uses them any longer; scans that are still open
+/// keep no part of them and return an error.
 #[test]
-fn what_is_dropped_beneath_a_stopped_scan_is_gone() {
+fn a_stopped_scan_does_not_keep_dropped_tables() {
     with_database(None, |db, disk| {
         let mut txn = begin(db);
         let mut stopped = all_ways(&mut txn);

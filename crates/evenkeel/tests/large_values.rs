@@ -1,4 +1,4 @@
-//! Values far larger than memory go in and out as streams, and their space comes back.
+//! Values far larger than memory are written and read as streams, and their space is freed.
 
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Isolation, Metric, Options, TableSpec, ValueRef,
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 const PART: usize = 64 << 10;
 const MEMORY: u64 = 16 << 20;
 
-/// The bytes of a value from a multiple of `PART` on.
+/// The bytes of a value, starting at a multiple of `PART`.
 fn part(from: u64, bytes: u64) -> Vec<u8> {
     let (number, len) = (from as usize / PART, (bytes - from).min(PART as u64) as usize);
     (0..len).map(|i| ((i * 31) ^ (number * 7)) as u8).collect()
@@ -22,7 +22,7 @@ fn peak() -> u64 {
     kib.unwrap_or_default() << 10
 }
 
-/// Bytes that the files of a directory take.
+/// Bytes allocated to the files of a directory.
 fn on_disk(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let files = std::fs::read_dir(dir).expect("a directory");
@@ -56,7 +56,7 @@ fn stream_through(bytes: u64) {
     }
     let film = film.finish().expect("finish");
     assert_eq!(film.len(), bytes);
-    // The first MiB, and of the rest only where it lies.
+    // The data of the first MiB is logged, and of the rest only its place.
     let (logged, not) =
         (db.stats().get(Metric::LogBytes), db.stats().get(Metric::UnloggedValueBytes));
     assert!(not >= bytes - (2 << 20), "{not} bytes past the log");
@@ -82,7 +82,8 @@ fn stream_through(bytes: u64) {
     assert!(pages() >= bytes, "{} bytes hold the value", pages());
     assert!(films.delete(&[1i64.into()]).expect("delete"));
     txn.commit().expect("commit");
-    // Freed, and punched, in the background; the limit guards against hanging.
+    // The value is freed, and its space punched, in the background; the limit guards against
+    // hanging.
     let start = std::time::Instant::now();
     while pages() > (16 << 20) + bytes / 20 {
         assert!(start.elapsed().as_secs() < 120, "{} bytes have not come back", pages());
@@ -106,18 +107,19 @@ fn a_value_of_1_gib_streams_through_16_mib_of_memory() {
     stream_through(1 << 30);
 }
 
-/// The longest value there may be, and a byte more; as above.
+/// The longest allowed value, and one of a byte more; run like the test above.
 #[test]
 #[ignore = "writes 4 GiB"]
 fn a_value_of_4_gib_less_a_byte_streams_through_16_mib_of_memory() {
     stream_through(u64::from(u32::MAX));
 }
 
-/// Small updates all over a table several times the pool, with the smallest log: nothing of the
-/// time may pass without any. `EVENKEEL_OPS` says how many (10M in the release ladder).
+/// Small updates all over a table several times as large as the pool, with the smallest log: no
+/// stretch of time may pass without any. `EVENKEEL_OPS` is their number (10M in the release
+/// ladder).
 #[test]
 #[ignore = "runs for minutes"]
-fn small_operations_never_stand_still_with_the_smallest_log() {
+fn small_updates_never_stall_with_the_smallest_log() {
     const KEYS: u64 = 400_000;
     let ops: u64 = std::env::var("EVENKEEL_OPS").map_or(1_000_000, |v| v.parse().expect("number"));
     let dir = tempfile::tempdir().expect("dir");

@@ -1,4 +1,4 @@
-//! Loading an empty table at once: what it gives, and that a failed one leaves nothing.
+//! Loading an empty table at once: its content afterwards, and that a failed load leaves no trace.
 
 use evenkeel::ValueRef::{Int, Null};
 use evenkeel::{
@@ -32,7 +32,7 @@ fn open() -> Database {
     db
 }
 
-/// The table and its indexes are sound and have so many rows.
+/// Checks the table and its indexes, and that they have this many rows.
 fn verify(db: &Database, rows: u64) {
     let check = db.check().expect("check");
     assert_eq!((check.rows, check.problems.len()), (rows, 0), "{:?}", check.problems);
@@ -50,13 +50,13 @@ fn verify(db: &Database, rows: u64) {
 }
 
 #[test]
-fn a_loaded_table_is_like_any_other() {
+fn a_loaded_table_behaves_like_any_other() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut options = Options::new();
     options.memory_size = 16 << 20;
     let db = Database::open_with(dir.path(), options.clone()).expect("open");
     db.create_table("t", &spec()).expect("create");
-    // Rows that were there and went leave an empty table.
+    // Rows that were inserted and deleted leave an empty table.
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     txn.table("t").expect("table").insert(&[Int(9), Int(1), Int(-1), Null]).expect_err("no name");
     let name = evenkeel::ValueRef::Text("n");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 
 fn options(log_size: u64) -> Options {
-    // No zeros are written before: only what is logged costs time.
+    // No zeros are written ahead: only log records take time.
     let durability = Durability::Write;
     Options { memory_size: 32 * MIB, log_size, durability, ..Options::new() }
 }
@@ -36,16 +36,16 @@ fn write(db: &Database, batch: i64) {
     txn.commit().expect("commits");
 }
 
-/// Bytes of the log's files, and of the largest.
+/// Bytes of the log's files, and of the largest file.
 fn log_files(dir: &Path) -> (u64, u64) {
     let files = std::fs::read_dir(dir.join("wal")).expect("a directory");
-    // One may go meanwhile.
+    // A file may be removed meanwhile.
     let lengths = files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len()));
     lengths.fold((0, 0), |(sum, most), bytes| (sum + bytes, most.max(bytes)))
 }
 
-/// Two writers fill the log while it becomes larger and smaller; what is set in the end is reached
-/// on disk while they go on.
+/// Two writers fill the log while its size is raised and lowered; the files reach the last size
+/// while the writers continue.
 #[test]
 fn the_log_grows_and_shrinks_under_writers() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -93,13 +93,13 @@ fn the_log_grows_and_shrinks_under_writers() {
     let rows = 16 * batches.load(Ordering::SeqCst) as u64;
     let check = db.check().expect("checks");
     assert_eq!((check.rows, check.problems.len()), (rows, 0), "{:?}", check.problems);
-    // The next open says itself.
+    // The next open sets its own size.
     db.close().expect("closes");
     let db = Database::open_with(dir.path(), options(64 * MIB)).expect("opens");
     assert_eq!(db.setting("log_size").expect("known"), 64 * MIB);
 }
 
-/// Nobody writes: what lay ready for a longer log goes all the same.
+/// Segments prepared for a longer log are removed even if no transaction writes.
 #[test]
 fn an_idle_log_gives_its_files_back() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -113,7 +113,7 @@ fn an_idle_log_gives_its_files_back() {
     db.set("log_size", 32 * MIB).expect("less");
     db.checkpoint().expect("a checkpoint");
     let start = Instant::now();
-    // The one that holds the end, and those for what may come.
+    // The segment that holds the end, and the prepared ones.
     while log_files(dir.path()).0 > (16 + 16) * MIB {
         let files = log_files(dir.path());
         assert!(start.elapsed() < Duration::from_secs(300), "{files:?} of {batch} batches");

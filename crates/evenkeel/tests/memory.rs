@@ -1,5 +1,5 @@
-//! What memory and log space are shared by: great transactions and their rollback; and what indexes
-//! far larger than memory cost who inserts.
+//! Sharing of memory and log space: large transactions and their rollback; and the cost of inserts
+//! into indexes far larger than memory.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -9,7 +9,7 @@ use evenkeel::{
 use evenkeel_io::Rng;
 use std::time::{Duration, Instant};
 
-/// Runs `body` in a thread and gives up on it: what is tested here may wait without end.
+/// Runs `body` in a thread and fails after `time`: an operation under test may wait forever.
 fn within(time: Duration, body: impl FnOnce() + Send + 'static) {
     let (done, over) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -47,8 +47,8 @@ fn load_more(db: &Database, ids: std::ops::Range<i64>) {
     }
 }
 
-/// Reverting logs several times the log's size, and no index entry: the generation that was active
-/// when it began must not hold the log.
+/// Rolling back logs several times the log's size without an index entry: the generation that was
+/// active at its start must not hold the log.
 #[test]
 fn a_rollback_larger_than_the_log_ends_and_users_get_log_space_meanwhile() {
     within(Duration::from_secs(600), || {
@@ -65,7 +65,7 @@ fn a_rollback_larger_than_the_log_ends_and_users_get_log_space_meanwhile() {
         }
         let before = db.stats();
         txn.rollback().expect("rolls back");
-        // The client was released at once: this needs log space while rows are being reverted.
+        // The client was released at once: these inserts need log space during the rollback.
         for name in ["other", "another"] {
             let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
             db.create_table(name, &spec.primary_key(&["id"])).expect("creates");
@@ -80,7 +80,7 @@ fn a_rollback_larger_than_the_log_ends_and_users_get_log_space_meanwhile() {
     });
 }
 
-/// Rows that were changed under any size of memory are all there, and a smaller size is reached.
+/// Rows that were changed under any memory size are all found, and a smaller size is reached.
 #[test]
 fn memory_size_changes_under_load() {
     within(Duration::from_secs(600), || {
@@ -137,7 +137,7 @@ fn settings_change_while_open_or_say_why_not() {
     let refused = other.table("t").expect("table").update(&[Int(1)], &[(1, Int(6))]);
     assert_eq!(refused.expect_err("locked").code(), Code::LockWaitTimeout);
     drop((one, other));
-    // Commits wait for syncs with durability 1, if the background has not just made one, and for
+    // Commits wait for syncs with durability 1, unless the background has just made one, and for
     // none with 0.
     let waits = || {
         let stalls = db.stats().stalls;
@@ -195,8 +195,8 @@ fn look_up_all(db: &Database, by_index: bool) -> (u64, u64) {
     (stats.get(Metric::PageReads) - before.0, stats.get(Metric::RunBlockReads) - before.1)
 }
 
-/// Rows that do not fit in the share of frames, but in what run blocks do not use, are in memory
-/// for whoever reads them first.
+/// Rows that do not fit in the share of frames, but do fit with memory unused by run blocks, are in
+/// memory at the first read.
 #[test]
 fn a_load_takes_idle_memory_before_a_page_of_it_leaves() {
     within(Duration::from_secs(600), || {
@@ -210,15 +210,15 @@ fn a_load_takes_idle_memory_before_a_page_of_it_leaves() {
         let read = look_up_all(&db, false).0;
         println!("{read} pages read, {pages} frames, {} at rest", frames / 4096);
         assert!(pages * 4096 > frames * 3 / 2, "frames took what was idle");
-        // Some left before memory came: a few hundred wake who brings it.
+        // Some pages were evicted before the memory arrived: a few hundred misses wake the arbiter.
         assert!(read < 1000, "{read} pages read");
     });
 }
 
-/// Reads of a table that fits only in lent memory end without reading storage; reads by an index
-/// then take what they need; a memtable that fills has its own back.
+/// A table that fits only in lent memory is soon read without storage reads; reads by an index then
+/// take the memory they need; a memtable that fills gets its own memory back.
 #[test]
-fn memory_goes_to_who_reads_and_back_to_who_writes() {
+fn memory_moves_to_readers_and_back_to_writers() {
     within(Duration::from_secs(600), || {
         let options = Options { memory_size: 32 << 20, ..Options::in_memory() };
         let db = Database::open_with("dir", options).expect("opens");
@@ -230,7 +230,8 @@ fn memory_goes_to_who_reads_and_back_to_who_writes() {
         load(&db, LENT_ROWS);
 
         assert!(look_up_all(&db, false).0 > 0, "what memtables have idle is needed, too");
-        // Memory is lent in the background: how many passes that takes is the machine's business.
+        // Memory is lent in the background: the number of passes that this takes depends on the
+        // machine.
         let start = Instant::now();
         let goes_on = || {
             assert!(start.elapsed() < Duration::from_secs(300), "{:?}", db.stats().metrics);
@@ -238,8 +239,9 @@ fn memory_goes_to_who_reads_and_back_to_who_writes() {
         };
         while look_up_all(&db, false).0 > 0 && goes_on() {}
         assert!(gauge(Metric::MemoryFrames) > frames * 3 / 2, "frames were lent memory");
-        // By run blocks or by idle memtables: who gives is the law's business (`balance_tests.rs`),
-        // and depends on what compactions of the load still read. Nobody has what nobody gave.
+        // From run blocks or from idle memtables: the law chooses the lender
+        // (`memory_law_tests.rs`), and the choice depends on the reads of compactions of the load.
+        // The sum never exceeds the total.
         let sum = || {
             gauge(Metric::MemoryFrames)
                 + gauge(Metric::MemoryBlocks)
@@ -263,8 +265,8 @@ fn memory_goes_to_who_reads_and_back_to_who_writes() {
     });
 }
 
-/// Upkeep of indexes that are no proof of uniqueness reads nothing: three of random values, several
-/// times larger than memory, that are flushed and merged beside inserts of ascending keys.
+/// Maintaining indexes that prove no uniqueness reads no page: three indexes of random values,
+/// several times larger than memory, are flushed and compacted beside inserts of ascending keys.
 #[test]
 fn inserts_read_nothing_for_indexes_larger_than_memory() {
     within(Duration::from_secs(600), || {
@@ -299,9 +301,9 @@ fn inserts_read_nothing_for_indexes_larger_than_memory() {
                 txn.commit().expect("commits");
             }
         };
-        // The last leaf of the table, and what leads to it, are in memory from here on.
+        // The last leaf of the table and the path to it are in memory from here on.
         insert(&mut row, THERE..THERE + 100);
-        // Reads of any file that the thread waits for: not those of flushes, compactions,
+        // Reads of any file that the thread waits for: not the reads of flushes, compactions or
         // statistics.
         let reads = |db: &Database| {
             let stalls = db.stats().stalls;
@@ -317,7 +319,7 @@ fn inserts_read_nothing_for_indexes_larger_than_memory() {
         println!("{bytes} bytes of indexes; {read} reads, {flushes} flushes, {merged} merged");
         assert!(flushes > 5 && merged > 0, "{flushes} flushes, {merged} bytes merged");
         assert_eq!(read, 0, "reads by {MORE} inserts");
-        // It would be counted.
+        // Such a read would be counted.
         let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
         for id in (0..THERE).step_by(10_000) {
             assert!(txn.table("t").expect("table").get(&[Int(id)]).expect("reads").is_some());

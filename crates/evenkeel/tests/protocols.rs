@@ -33,7 +33,7 @@ fn insert(txn: &mut Txn, ids: std::ops::Range<i64>, name: &str) {
     }
 }
 
-/// (name, id) of every entry of the index, by the index alone.
+/// (name, id) of every entry of the index, read from the index alone.
 fn entries(db: &Database) -> Vec<(String, i64)> {
     let mut txn = begin(db);
     let index = txn.table("t").expect("table").index("by_name").expect("index");
@@ -63,7 +63,7 @@ fn rows(db: &Database) -> Vec<(String, i64)> {
     found
 }
 
-/// Runs `before` on a new database, pulls the plug, and runs `after` on what recovery makes of it.
+/// Runs `before` on a new database, cuts the power, and runs `after` on the recovered database.
 fn crash_between(before: fn(&Database), after: fn(&Database)) {
     let sim = SimEnv::new(1);
     let (opts, disk) = (options(&sim), sim.disk().clone());
@@ -86,15 +86,15 @@ fn crash_between(before: fn(&Database), after: fn(&Database)) {
     end.try_recv().expect("the check after the crash ran");
 }
 
-/// A1: what a statement did is rolled back, its transaction commits; neither replay of the log nor
-/// entries in runs bring it back to life.
+/// A1: a statement is rolled back and its transaction commits; neither log replay nor entries in
+/// runs bring the statement's changes back.
 #[test]
 fn a_rolled_back_statement_stays_dead_after_a_crash() {
     fn work(db: &Database, checkpoint: bool) {
         let mut txn = begin(db);
         insert(&mut txn, 0..10, "kept");
         txn.savepoint("s").expect("savepoint");
-        // Enough for several generations: part of it lies in runs, undecided.
+        // Enough for several generations: some entries are in runs, undecided.
         insert(&mut txn, 10..2500, "gone");
         let renamed = [(1, Text("renamed"))];
         txn.table("t").expect("table").update(&[Int(3)], &renamed).expect("update");
@@ -117,7 +117,7 @@ fn a_rolled_back_statement_stays_dead_after_a_crash() {
     crash_between(|db| work(db, true), check);
 }
 
-/// A4: a change of bytes alone, which a collation would not see, reaches the index.
+/// A4: a change of bytes that a collation would not distinguish reaches the index.
 #[test]
 fn a_change_of_case_changes_the_index() {
     fn work(db: &Database) {
@@ -140,10 +140,11 @@ fn a_change_of_case_changes_the_index() {
     crash_between(work, check);
 }
 
-/// Whoever has waited for a lock counts what he sees then: were it given up at prepare, he would
-/// not see what was inserted under it, and both would insert (RFC 15).
+/// A transaction that has waited for a lock counts the rows that it then sees: if the lock were
+/// released at prepare, it would not see the row inserted under the lock, and both would insert
+/// (RFC 15).
 #[test]
-fn a_lock_excludes_until_the_prepared_transaction_is_decided() {
+fn a_prepared_transaction_keeps_its_locks_until_it_is_decided() {
     let sim = SimEnv::new(4);
     let db = Database::open_with("/db", options(&sim)).expect("opens");
     db.create_table("t", &spec()).expect("table");
@@ -168,7 +169,7 @@ fn a_lock_excludes_until_the_prepared_transaction_is_decided() {
     b.rollback().expect("rolls back");
     assert!(db.locks(10).is_empty());
 
-    // Of what was only locked a restart knows nothing; what was changed stays locked.
+    // A restart forgets locks without changes; changed rows stay locked.
     let mut a = begin(&db);
     assert!(lock(&mut a, LockWait::NoWait).expect("locks"));
     insert(&mut a, 11..12, "child");

@@ -1,6 +1,6 @@
-//! Redo of more pages than the pool holds: it writes some of them, and what they rely on is durable
-//! before (a page is written only when its last record is). A helper that panics ends it. Pages
-//! that a checkpoint found clean are not read.
+//! Redo of more pages than the pool holds: it writes some of them, after their log records are
+//! durable (a page is written only when its last record is). A helper that panics ends the redo.
+//! Pages that a checkpoint found clean are not read.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -18,7 +18,7 @@ use std::time::Duration;
 const ROWS: i64 = 20_000;
 const BATCH: usize = 100;
 
-/// A directory, and what was written to and synced in it, in order.
+/// A directory, and the list of its writes and syncs in order.
 #[derive(Clone)]
 struct Watched {
     inner: Arc<dyn Env>,
@@ -105,8 +105,8 @@ impl Env for Watched {
     }
 }
 
-/// Copies the files of an open database by their names, so the log last: pages that are written
-/// meanwhile are no newer than it.
+/// Copies the files of an open database in order of their names, the log last: pages that are
+/// written meanwhile are no newer than the log.
 fn copy_dir(from: &Path, to: &Path) {
     let entries = std::fs::read_dir(from).expect("list").map(|entry| entry.expect("entry"));
     let mut entries: Vec<_> = entries.collect();
@@ -129,7 +129,7 @@ fn spec() -> TableSpec {
         .primary_key(&["id"])
 }
 
-/// Inserts so many rows, a hundred with each transaction.
+/// Inserts `rows` rows, a hundred in each transaction.
 fn fill(db: &Database, rows: i64) {
     db.create_table("t", &spec()).expect("create");
     fill_more(db, 0..rows);
@@ -146,7 +146,7 @@ fn fill_more(db: &Database, ids: std::ops::Range<i64>) {
     }
 }
 
-/// The files of a database that was killed, with so many rows in its log.
+/// The files of a database that was killed, with `ROWS` rows in its log.
 fn killed() -> tempfile::TempDir {
     killed_with(Durability::Write)
 }
@@ -156,14 +156,14 @@ fn killed_with(durability: Durability) -> tempfile::TempDir {
     let options = Options { durability, ..Options::new() };
     let db = Database::open_with(dir.path(), options).expect("open");
     fill(&db, ROWS);
-    // The files as a kill would leave them.
+    // The files in the state that a kill leaves.
     let copy = tempfile::tempdir().expect("dir");
     copy_dir(dir.path(), copy.path());
     drop(db);
     copy
 }
 
-/// Opens it with a pool of fewer pages than redo needs.
+/// Opens the database with a pool of fewer pages than redo needs.
 fn open_small(watched: &Watched) -> Result<Database> {
     let geometry = Geometry { pool_bytes: Some(128 * 4096), ..Geometry::default() };
     let options = Options { memory_size: 16 << 20, ..Options::new() };
@@ -171,7 +171,8 @@ fn open_small(watched: &Watched) -> Result<Database> {
     Database::open_with("db", options)
 }
 
-/// A panic of a helper ends the open with an error, whoever waits for what it had taken on.
+/// A panic of a helper ends the open with an error, also if another thread waits for the helper's
+/// work.
 #[test]
 fn a_helper_that_panics_ends_the_open() {
     let dir = killed();
@@ -186,12 +187,12 @@ fn a_helper_that_panics_ends_the_open() {
         assert_eq!(error.expect_err(helper).code(), Code::Internal);
         assert_eq!(*watched.panics.lock(), None);
     }
-    // What was redone until then does not matter to the next open.
+    // The redo done so far does not matter to the next open.
     all_rows_are_there(&Watched::new(dir.path()));
 }
 
 #[test]
-fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
+fn redo_syncs_the_log_before_it_writes_a_page() {
     let dir = killed();
     let watched = Watched::new(dir.path());
     let db = open_small(&watched).expect("recover");
@@ -206,7 +207,7 @@ fn what_is_redone_is_durable_in_the_log_before_a_page_is_written() {
         seen[..first].iter().filter(of).map(|(_, path)| path).collect()
     };
     let (read, synced) = (logs("read"), logs("sync"));
-    // The log is longer than a segment or two.
+    // The log is longer than two segments.
     assert!(synced.len() > 2 && synced.is_subset(&read), "{synced:?} of {read:?}");
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
     let mut table = txn.table("t").expect("table");
@@ -227,7 +228,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// A directory whose log lacks the block there; the file, and what it had.
+/// A directory whose log lacks one block; the file, and its former content.
 fn with_hole(
     killed: &Path,
     (segment, at): (usize, usize),
@@ -242,8 +243,8 @@ fn with_hole(
     (dir, file, whole)
 }
 
-/// Opens it with this hole in its log: refused, again and again, and no file is changed; once the
-/// hole is mended it opens. False if nothing of the log lies behind the hole.
+/// Opens the database with this hole in its log: every open is refused and changes no file; once
+/// the hole is mended it opens. False if no part of the log lies behind the hole.
 fn is_refused_whole(killed: &Path, hole: (usize, usize), verify: fn(&Watched)) -> bool {
     let (dir, file, whole) = with_hole(killed, hole);
     let watched = Watched::new(dir.path());
@@ -263,10 +264,10 @@ fn is_refused_whole(killed: &Path, hole: (usize, usize), verify: fn(&Watched)) -
     true
 }
 
-/// A hole is no end of the log, and what lies behind it is looked at beside redo, which has more
-/// pages than the pool holds: it writes none before it is known that the log is whole.
+/// A hole is not the end of the log. The log behind the hole is searched while redo runs, which has
+/// more pages than the pool holds: redo writes none before the log is known to be whole.
 #[test]
-fn a_hole_in_the_log_is_refused_however_much_lies_behind() {
+fn a_hole_in_the_log_is_refused_with_any_amount_behind_it() {
     let killed = killed_with(Durability::Sync);
     let mut segment = 1;
     while is_refused_whole(killed.path(), (segment, 4096 + 5 * 512), all_rows_are_there) {
@@ -281,10 +282,10 @@ fn value_of(id: i64) -> Vec<u8> {
     (0..VALUE_BYTES).map(|at| (at / 1000) as u8 ^ id as u8).collect()
 }
 
-/// Most pages of a long value are written without redo: the log says that they begin, and at the
-/// end of the value that they are in storage. A log with a hole between does not say the latter.
+/// Most pages of a long value are written without redo: the log records their start, and at the end
+/// of the value that they are in storage. A log with a hole between the two lacks the latter.
 #[test]
-fn pages_without_redo_outlive_an_open_that_a_hole_refuses() {
+fn pages_without_redo_survive_an_open_refused_for_a_hole() {
     let dir = tempfile::tempdir().expect("dir");
     let db = Database::open(dir.path()).expect("open");
     let column = ColumnSpec::new("data", ColumnType::Bytes { max: VALUE_BYTES as u32 });
@@ -325,8 +326,8 @@ fn all_rows_are_there(watched: &Watched) {
     assert_eq!((check.rows, check.problems.len()), (ROWS as u64, 0), "{:?}", check.problems);
 }
 
-/// Pages that redo finds as the log says were perhaps never synced, by a process that was killed
-/// between: they are before a checkpoint lets their log go.
+/// A killed process may never have synced pages that redo finds up to date: they are synced before
+/// a checkpoint releases their log.
 #[test]
 fn pages_that_redo_finds_written_are_synced() {
     let dir = tempfile::tempdir().expect("dir");
@@ -336,7 +337,7 @@ fn pages_that_redo_finds_written_are_synced() {
     copy_dir(dir.path(), copy.path());
     drop(db);
     let watched = Watched::new(copy.path());
-    // With room for all that is redone: it writes nothing.
+    // The pool holds all redone pages: redo writes none.
     let options = Options::new().env(Arc::new(watched.clone()));
     let db = Database::open_with("db", options).expect("recover");
     let seen = watched.seen.lock().clone();
@@ -351,8 +352,8 @@ fn pages_that_redo_finds_written_are_synced() {
     drop(db);
 }
 
-/// A checkpoint that finds no page dirty: one that the background changes meanwhile would have it
-/// begin page redo earlier.
+/// A checkpoint that finds no dirty page: a page that the background changes meanwhile would move
+/// the start of page redo back.
 fn checkpoint_of_clean_pages(db: &Database) {
     for _ in 0..1000 {
         let before = db.stats().get(Metric::FlushDone);
@@ -364,8 +365,9 @@ fn checkpoint_of_clean_pages(db: &Database) {
     panic!("pages change all the time");
 }
 
-/// Memtables need the log of the whole load, pages that of the changes behind the checkpoint: what
-/// is read is what was changed (the formula of `docs/scale.md`), after a kill and after a close.
+/// Memtables need the log of the whole load, pages only the log of changes behind the checkpoint:
+/// redo reads just the changed pages (the formula of `docs/scale.md`), after a kill and after a
+/// close.
 #[test]
 fn pages_that_the_checkpoint_found_clean_are_not_read() {
     const APART: i64 = 400;
@@ -391,7 +393,7 @@ fn pages_that_the_checkpoint_found_clean_are_not_read() {
         let db = Database::open_with(dir.path(), options()).expect("recover");
         let report = db.recovery();
         println!("{report:?}");
-        // Each row of the second half is in the log; 15 rows or so to a page.
+        // Each row of the second half is in the log; a page has about 15 rows.
         assert!(report.rows >= ROWS as u64, "the log is gone: nothing is tested");
         assert!(report.page_reads <= most, "{} pages read", report.page_reads);
         let check = db.check().expect("check");
@@ -411,7 +413,7 @@ fn pages_that_the_checkpoint_found_clean_are_not_read() {
 }
 
 const SIM_ROWS: i64 = 4000;
-/// Where the power fails, spread over what an open writes.
+/// Points of power failure, spread over the writes of an open.
 const POINTS: u64 = 12;
 
 fn sim_open(sim: &SimEnv) -> Result<Database> {
@@ -420,21 +422,22 @@ fn sim_open(sim: &SimEnv) -> Result<Database> {
     Database::open_with("db", options.env(sim.env()).geometry(geometry))
 }
 
-/// A simulation whose process is as good as killed: it runs no more, while others use its disk. All
-/// that it wrote can be read there, and little of its log is durable. End it after a crash, lest it
-/// goes on.
+/// A simulation whose process counts as killed: it no longer runs, while others use its disk. All
+/// of its writes can be read there, and little of its log is durable. End it after a crash, so that
+/// it does not continue.
 fn killed_in_simulation() -> SimEnv {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let options = Options { durability: Durability::Write, ..Options::new() };
     let db = Database::open_with("db", options.env(sim.env())).expect("create");
     fill(&db, SIM_ROWS);
     std::mem::forget(db);
-    // The lock of a process ends with it.
+    // The lock of a killed process is released.
     sim.env().remove("evenkeel.lock").expect("unlock");
     sim
 }
 
-/// Opens what survives of a power failure; how many rows there are, which are the first ones.
+/// Opens the files that survive a power failure; returns the number of rows, which are the first
+/// ones.
 fn rows_of(survivor: SimDisk, which: &str) -> u64 {
     let sim = SimEnv::on(survivor, SimOptions::quiet(3));
     let db = sim_open(&sim).unwrap_or_else(|error| panic!("{which}: {error}"));
@@ -452,7 +455,7 @@ fn rows_of(survivor: SimDisk, which: &str) -> u64 {
 }
 
 /// The power fails while a redo of more pages than the pool holds writes some: no page may have
-/// reached the disk whose records did not.
+/// reached the disk before its records.
 #[test]
 fn power_fails_during_a_redo_of_more_pages_than_the_pool_holds() {
     let killed = killed_in_simulation();

@@ -1,6 +1,5 @@
-//! Statistics renew themselves behind the back of those who write, in virtual time: soon after a
-//! tenth of the rows has changed, not more often than each ten seconds, and nothing wakes for it
-//! while nothing changes.
+//! The background refreshes statistics, in virtual time: soon after a tenth of the rows has
+//! changed, at most every ten seconds, and without a wake-up while no row changes.
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{
@@ -11,7 +10,7 @@ use evenkeel_io::{Event, Runtime};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Waits in virtual time.
+/// Passes virtual time.
 fn pass(rt: &Runtime, time: Duration) {
     let event = Arc::new(Event::new());
     rt.wait(&event, event.now(), Some(time), evenkeel_base::Cause::Idle);
@@ -29,7 +28,7 @@ fn put(db: &Database, rows: std::ops::Range<i64>) {
 }
 
 #[test]
-fn statistics_are_renewed_in_the_background_and_not_too_often() {
+fn statistics_are_refreshed_in_the_background_at_intervals() {
     let sim = SimEnv::new(11);
     let env = sim.env();
     let (done, over) = std::sync::mpsc::channel();
@@ -53,7 +52,7 @@ fn statistics_are_renewed_in_the_background_and_not_too_often() {
         assert!((1_500..8_000).contains(&known.rows), "{known:?}");
         assert!((5..=9).contains(&known.distinct[0]), "{known:?}");
         assert!(of().analyzed_ms_ago.is_some_and(|ms| ms <= 2_000), "{:?}", of());
-        // What came behind its beginning may be worth another look, ten seconds later.
+        // Changes after its start may be worth another refresh ten seconds later.
         pass(&rt, Duration::from_secs(20));
         let first = renewed();
         assert!((1..=2).contains(&first), "{first}");

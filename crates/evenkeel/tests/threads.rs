@@ -1,4 +1,4 @@
-//! The threads of an open database as the system lists them; alone in its process.
+//! The threads of an open database in the system's list; this test runs alone in its process.
 
 #![cfg(target_os = "linux")]
 
@@ -6,7 +6,7 @@ use evenkeel::Database;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How far each thread stands behind others that want a processor, by its name.
+/// The nice value of each thread by its name, relative to others.
 fn nice() -> BTreeMap<String, i64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("lists");
     let of = |stat: String| {
@@ -18,15 +18,14 @@ fn nice() -> BTreeMap<String, i64> {
     tasks.flatten().filter_map(stat).filter_map(of).collect()
 }
 
-/// RFC 0023. The twins have none of the work before they are behind others: their first step is to
-/// go there.
+/// RFC 0023. The twins get work only at low priority: their first step is to lower it.
 #[test]
-fn threads_that_merge_have_twins_behind_users() {
+fn compaction_threads_have_low_priority_twins() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let db = Database::open(dir.path()).expect("opens");
     let own = nice().into_values().min().expect("this thread");
     let hangs = Instant::now() + Duration::from_secs(60);
-    // Each names itself when it runs first: until then there are fewer.
+    // Each thread sets its name when it first runs: until then fewer are found.
     loop {
         let all = nice();
         let of_engine = all.iter().filter(|(name, _)| name.starts_with("ek-"));

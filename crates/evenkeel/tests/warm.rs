@@ -1,5 +1,5 @@
 //! Hot pages over a restart: with the list, rows that were in use are read without touching
-//! storage; without it, or with one that is damaged, they are read as ever.
+//! storage; without it, or with a damaged one, they are read as usual.
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -32,7 +32,7 @@ fn fill(db: &Database) {
     txn.commit().expect("commits");
 }
 
-/// Reads rows all over the table; pages that came from storage for it.
+/// Reads rows all over the table; returns the pages read from storage.
 fn reads(db: &Database) -> u64 {
     let before = db.stats().get(Metric::PageReads);
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
@@ -43,7 +43,7 @@ fn reads(db: &Database) -> u64 {
     db.stats().get(Metric::PageReads) - before
 }
 
-/// Waits until the list was read in; pages it brought.
+/// Waits until the list has been read in; returns the pages read for it.
 fn warmed(db: &Database) -> u64 {
     let stats = || (db.stats().get(Metric::WarmPagesRead), db.stats().get(Metric::WarmPagesLeft));
     let start = Instant::now();
@@ -56,8 +56,8 @@ fn warmed(db: &Database) -> u64 {
     }
 }
 
-/// A closed database whose pages were in use. The table was made a life before, so that recovery
-/// does not read its pages.
+/// A closed database whose pages were in use. The table was made in an earlier life, so that
+/// recovery does not read its pages.
 fn closed() -> Arc<MemEnv> {
     let env = Arc::new(MemEnv::new());
     let db = open(&env);
@@ -77,13 +77,13 @@ fn list(env: &MemEnv) -> Vec<u8> {
 }
 
 #[test]
-fn rows_in_use_before_a_restart_are_there_after_it() {
+fn rows_in_use_before_a_restart_are_in_memory_after_it() {
     let env = closed();
     let db = open(&env);
     let brought = warmed(&db);
     assert_eq!(reads(&db), 0, "every page was there");
     println!("{brought} pages read in");
-    // A life in which nothing is read keeps the list: what it names was read in.
+    // A life without reads keeps the list: its pages were read in.
     db.close().expect("closes");
     let db = open(&env);
     assert!(warmed(&db) >= brought * 9 / 10);
@@ -96,7 +96,7 @@ fn rows_in_use_before_a_restart_are_there_after_it() {
 }
 
 #[test]
-fn a_damaged_list_is_no_error() {
+fn a_damaged_hot_page_list_is_no_error() {
     let env = closed();
     let good = list(&env);
     let mut flipped = good.clone();
@@ -105,7 +105,7 @@ fn a_damaged_list_is_no_error() {
         let file = env.open(FILE, OpenMode::READ_WRITE).expect("opens");
         file.set_len(0).expect("cuts");
         file.write_at(&bad, 0).expect("writes");
-        // A close before the thread has looked at the list keeps it: it might be a good one.
+        // A close before the thread has read the list keeps it: it might be valid.
         while list(&env) == bad {
             let db = open(&env);
             assert!(reads(&db) > 0);
@@ -119,9 +119,9 @@ fn a_damaged_list_is_no_error() {
     }
 }
 
-/// In virtual time, in which the thread that reads the list has come to its end.
+/// In virtual time, until the thread that reads the list has ended.
 #[test]
-fn of_a_damaged_list_nothing_is_read() {
+fn no_page_of_a_damaged_list_is_read() {
     let sim = SimEnv::new(5);
     let env = sim.env();
     let (done, over) = std::sync::mpsc::channel();
@@ -161,14 +161,14 @@ fn of_a_damaged_list_nothing_is_read() {
 }
 
 /// A kill some time after a list was saved: the next open, on a slow device, returns before the
-/// pages are read in, and then they are.
+/// pages are read in, and then they are read in.
 #[test]
-fn after_a_kill_the_list_is_read_beside_users() {
+fn after_a_kill_the_hot_page_list_is_read_in_the_background() {
     const BYTES_PER_SEC: u64 = 1_000_000;
     let sim = SimEnv::on(SimDisk::new(6), SimOptions::quiet(6));
     let env = sim.env();
     sim.run(vec![Box::new(move || {
-        // A log so short that checkpoints come by themselves.
+        // The log is so short that checkpoints start by themselves.
         let geometry = Geometry { log_bytes: Some(1 << 20), ..Geometry::default() };
         let options = Options::new().env(env.clone()).geometry(geometry);
         let open = || Database::open_with("warm", options.clone()).expect("opens");
@@ -202,7 +202,7 @@ fn after_a_kill_the_list_is_read_beside_users() {
             (stats.get(Metric::WarmPagesRead), stats.get(Metric::WarmPagesLeft))
         };
         let (mut ms, mut first) = (0, stats());
-        // Until its thread has looked at the list.
+        // Until the thread has read the list.
         while first == (0, 0) {
             wait(&env, 1);
             (ms, first) = (ms + 1, stats());
@@ -228,10 +228,10 @@ fn wait(env: &Arc<dyn Env>, ms: u64) {
     env.wait(&never, 0, Some(Duration::from_millis(ms)), Cause::Idle);
 }
 
-/// A crash between writing the list and giving it its name: the next open takes it away, one that
-/// only reads does not.
+/// A crash between writing the list and renaming it: the next open removes it, unless it is
+/// read-only.
 #[test]
-fn a_list_half_written_is_removed() {
+fn a_half_written_hot_page_list_is_removed() {
     const NEW: &str = "evenkeel.warm.new";
     let env = closed();
     let file = env.open(NEW, OpenMode::READ_WRITE).expect("opens");
@@ -255,8 +255,8 @@ fn an_empty_store_has_no_list_and_a_read_only_open_writes_none() {
     let db = open(&env);
     let (syncs, writes) = (db.stats().get(Metric::FileSyncs), db.stats().get(Metric::FileWrites));
     println!("an empty store opens with {syncs} syncs and {writes} writes");
-    // The log and its directories, the superblock as it is found and as it is written; not the
-    // ballast, which lies there.
+    // The log and its directories, the superblock as found and as written; not the ballast, which
+    // exists.
     assert!(syncs <= 7, "{syncs}");
     drop(db);
     let env = closed();

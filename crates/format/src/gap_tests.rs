@@ -4,7 +4,8 @@ use super::*;
 use evenkeel_base::Code;
 use proptest::prelude::*;
 
-/// Keys of `held` that lie in front of the value, by its place; the prefix stands for parts before.
+/// Which keys of `held` are in front of the value; the prefix stands for the key parts before this
+/// one.
 fn in_front(part: KeyPart, held: &[ValueRef<'_>], value: ValueRef<'_>) -> Vec<bool> {
     let prefix = b"p".to_vec();
     let mut place = prefix.clone();
@@ -39,19 +40,25 @@ fn bytes(len: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = V
 
 proptest! {
     #[test]
-    fn integers_beyond_the_domain(held: Vec<i8>, beyond in prop_oneof![128i64.., ..-128i64]) {
+    fn integers_beyond_the_domain_compare_by_value(
+        held: Vec<i8>,
+        beyond in prop_oneof![128i64.., ..-128i64],
+    ) {
         let values: Vec<_> = held.iter().map(|i| ValueRef::Int(i64::from(*i))).collect();
         check(ColumnType::Int8, &values, ValueRef::Int(beyond), &|at| i64::from(held[at]) < beyond);
     }
 
     #[test]
-    fn negative_numbers_below_unsigned_ones(held: Vec<u8>, below in ..0i64) {
+    fn negative_numbers_sort_below_unsigned_ones(held: Vec<u8>, below in ..0i64) {
         let values: Vec<_> = held.iter().map(|u| ValueRef::UInt(u64::from(*u))).collect();
         check(ColumnType::UInt8, &values, ValueRef::Int(below), &|_| false);
     }
 
     #[test]
-    fn decimals_of_more_digits(held in prop::collection::vec(-9999i128..=9999, 0..20), cents: i32) {
+    fn decimals_with_more_digits_compare_by_value(
+        held in prop::collection::vec(-9999i128..=9999, 0..20),
+        cents: i32,
+    ) {
         prop_assume!(cents % 10 != 0);
         let ty = ColumnType::Decimal { precision: 4, scale: 1 };
         let values: Vec<_> = held.iter().map(|d| ValueRef::Decimal(*d, 1)).collect();
@@ -60,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_another_length(
+    fn bytes_of_another_length_compare_by_value(
         held in prop::collection::vec(bytes(2), 0..9),
         value in bytes(0..6),
     ) {
@@ -74,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn text_longer_than_the_column_takes(
+    fn text_longer_than_its_column_compares_by_value(
         held in prop::collection::vec("[a-bé]{0,2}", 0..9),
         value in "[a-bé]{5,7}",
     ) {

@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_agree_with_a_plain_search() {
+    fn counting_heads_agrees_with_binary_search() {
         for len in 0..300u128 {
             let heads: Vec<u128> = (0..len).map(|i| i / 3 * 2).collect();
             for head in 0..len + 2 {

@@ -104,7 +104,7 @@ impl Collations for Halved {
 }
 
 #[test]
-fn weights_want_their_collation() {
+fn weight_keys_need_their_collation() {
     let ty = ColumnType::Bytes { max: 20 };
     for (by, code) in
         [(Weigher::Missing, Code::CollationMissing), (Weigher::Changed, Code::CollationChanged)]
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 16))]
 
     #[test]
-    fn order_and_round_trip(
+    fn keys_keep_order_and_round_trip(
         columns in prop::collection::vec((column(), any::<bool>(), any::<bool>()), 1..4),
         raws in prop::collection::vec((raw(), raw()), 4),
     ) {

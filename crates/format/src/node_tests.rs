@@ -93,7 +93,7 @@ fn split(bytes: &mut [u8], model: &mut Model, at: usize) {
     let mut node = NodeMut::parse(bytes).unwrap();
     node.truncate(keep, Some(&sep)).unwrap();
     agrees(bytes, model);
-    // And together again, through an image.
+    // The two halves are joined again through an image.
     let left = bytes.to_vec();
     let mut whole = NodeMut::format(bytes, 0, LOW, Some(HIGH)).unwrap();
     whole.append_from(&Node::parse(&left).unwrap(), 0..keep).unwrap();
@@ -105,7 +105,7 @@ fn split(bytes: &mut [u8], model: &mut Model, at: usize) {
     model.extend(right);
 }
 
-/// Keys spread evenly, in heaps, and beyond all proportion, looked for beside each of them.
+/// Searches among keys that are spread evenly, clustered, or extremely uneven.
 #[test]
 fn a_key_is_found_however_keys_are_spread() {
     let spreads: [fn(u64) -> u64; 6] = [
@@ -232,7 +232,7 @@ fn inner_children_partition_the_range() {
 
 proptest! {
     #[test]
-    fn compares_as_slices_do(
+    fn keys_compare_like_slices(
         a in proptest::collection::vec(0..3u8, 0..20),
         b in proptest::collection::vec(0..3u8, 0..20),
         cut in 0..20usize,
@@ -254,7 +254,7 @@ fn separators_are_short() {
 }
 
 #[test]
-fn layout_is_frozen() {
+fn the_node_layout_is_frozen() {
     let mut page = vec![0; 64];
     let mut node = NodeMut::format(&mut page, 0, b"k", Some(b"m")).unwrap();
     assert!(node.insert_leaf(0, b"kx", &cell(STAMPED, b"R")));
@@ -291,10 +291,10 @@ fn a_fence_that_keeps_the_prefix_moves_the_cells_and_changes_nothing_else() {
         (0..node.count()).map(of).collect()
     };
     let (before, old) = (all(&page), page.clone());
-    // Another prefix than before: written anew.
+    // A prefix of another length: the node is rewritten.
     let mut anew = page.clone();
     NodeMut::parse(&mut anew).unwrap().truncate(9, Some(b"kez")).unwrap();
-    // The same prefix: the cells are moved as they lie.
+    // The same prefix: the cells are moved as they are.
     NodeMut::parse(&mut page).unwrap().truncate(2, Some(b"key2")).unwrap();
     assert_eq!((all(&anew), all(&page)), (before.clone(), before));
     let (was, anew, now) = (Node::parse(&old), Node::parse(&anew), Node::parse(&page));

@@ -538,7 +538,7 @@ mod tests {
     proptest::proptest! {
         /// The list gives back what was added, and so does the record, also after `clear`.
         #[test]
-        fn entries_come_back_from_a_list_and_from_its_record(
+        fn index_entries_round_trip_through_a_list_and_its_record(
             before in given(), entries in given(), row in proptest::collection::vec(0u8..3, 0..40),
         ) {
             let mut list = EntryList::default();
@@ -563,7 +563,7 @@ mod tests {
 
         /// Whatever the two have in common, at whatever places.
         #[test]
-        fn a_row_before_comes_back(
+        fn an_update_record_restores_the_previous_row(
             begin in proptest::collection::vec(0u8..2, 0..40),
             old in proptest::collection::vec(0u8..2, 0..40),
             new in proptest::collection::vec(0u8..2, 0..40),

@@ -109,7 +109,7 @@ fn wrong_values_are_refused_and_leave_no_bytes() {
     }
 }
 
-/// Its values go to overflow pages: they are not copied first to find that out.
+/// The row is refused before its values are copied, as they would go to overflow pages.
 #[test]
 fn a_row_longer_than_any_page_is_refused_before_it_is_copied() {
     let column = |id| RowColumn { id, ty: ColumnType::Bytes { max: u32::MAX }, nullable: true };

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_say_what_single_records_would() {
+    fn a_record_of_many_rows_equals_records_of_single_rows() {
         let place = RowsPlace { page: PageNo(300), tree: TreeId(2) };
         let entries = [(IndexId(9), 5), (IndexId(200), 1)];
         let first = Stamp { txn: TxnId(1000), undo_no: UndoNo(41) };

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_two_buffers_and_nothing_of_what_was_in_them() {
+    fn a_thread_keeps_two_empty_buffers() {
         let (a, b, c) = (Scratch::copy_of(b"abc"), Scratch::copy_of(b"de"), Scratch::zeros(4));
         assert_eq!((&*a, &*b, &*c), (&b"abc"[..], &b"de"[..], &[0; 4][..]));
         drop((a, b, c));

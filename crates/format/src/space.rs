@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn ops_change_what_they_say() {
+    fn space_operations_change_only_their_field() {
         let g = Geometry::new(4096).expect("a size");
         let mut pages = g.new_segment(0);
         let (no, image) = &mut pages[0];

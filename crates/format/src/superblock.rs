@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_without_page_redo_redoes_pages_from_the_redo_position() {
+    fn a_slot_without_a_page_redo_position_uses_the_redo_position() {
         let older = Superblock { page_redo: Lsn::ZERO, ..sample(1) };
         let found = Superblock::decode(&older.encode()).expect("known").expect("whole");
         assert_eq!(found, Superblock { page_redo: Lsn(480), ..sample(1) });

@@ -89,7 +89,7 @@ mod tests {
     const DB: DatabaseId = DatabaseId(7);
 
     #[test]
-    fn a_list_comes_back_and_nothing_else_does() {
+    fn a_hot_page_list_round_trips_and_damage_is_refused() {
         for pages in [vec![], vec![0], vec![5, 6, 7, 300, 1 << 40, u64::MAX]] {
             let pages: Vec<PageNo> = pages.into_iter().map(PageNo).collect();
             let bytes = encode(&pages, DB);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_bounded() {
+    fn a_hot_page_list_is_bounded() {
         let pages: Vec<PageNo> = (0..PAGES_MAX as u64 + 5).map(PageNo).collect();
         let bytes = encode(&pages, DB);
         assert_eq!(decode(&bytes, DB).expect("decodes").len(), PAGES_MAX);

@@ -36,7 +36,7 @@ fn name(cell: &str) -> &str {
     cell.split('`').nth(1).unwrap_or_else(|| panic!("no name in backticks: {cell}"))
 }
 
-/// Reads the documented fields from `bytes`, which end with the last of them or go on.
+/// Reads the documented fields from `bytes`, which may continue behind the last of them.
 fn layout(page: &str, structure: &str, bytes: &[u8], expected: &[(&str, u64)]) {
     let (mut end, mut fields) = (0, Vec::new());
     for row in table(page, &format!("layout: {structure}")) {
@@ -64,7 +64,7 @@ fn text(bytes: &[u8]) -> u64 {
 }
 
 const DB: DatabaseId = DatabaseId(0x1112_1314_1516_1718);
-/// What the checksums of all files but the superblock begin with.
+/// The first bytes that every checksum covers, except the superblock's.
 const ID: [u8; 8] = DB.0.to_le_bytes();
 
 fn crc(pieces: &[&[u8]]) -> u64 {
@@ -237,7 +237,7 @@ fn nodes_decode_as_documented() {
     let cell = InnerCell { child: PageNo(7), dead_since: None };
     assert!(inner.insert_inner(0, b"common-a", &cell));
     assert!(inner.insert_inner(1, b"common-cd", &cell));
-    // The bytes of an inner cell and the suffix.
+    // Sizes of an inner cell: its fixed bytes and the suffix.
     let (first, second) = (9 + 1, 9 + 2);
     let start = bytes.len() as u64 - 16 - first - second;
     let fields = [

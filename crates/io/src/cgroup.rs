@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_counts() {
+    fn the_lowest_limit_of_nested_groups_applies() {
         let top = "/sys/fs/cgroup/memory.max";
         assert_eq!(limit(NEW, "0::/\n", &[(top, "536870912\n")]), Some(512 << 20));
         assert_eq!(limit(NEW, "0::/\n", &[(top, "max\n")]), None);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_mounts_sets_no_limit() {
+    fn malformed_mount_lists_set_no_limit() {
         for mounts in ["", "x", " - ", "1 2 3 4 5 - cgroup2", "1 2 - cgroup2 a rw\n\n", "- -"] {
             assert_eq!(limit(mounts, "0::/\n\n::\n", &[("/memory.max", "5")]), None, "{mounts}");
         }

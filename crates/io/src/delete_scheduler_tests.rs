@@ -65,7 +65,7 @@ fn longest_sync(with_thread: bool) -> Duration {
     *longest.lock()
 }
 
-/// A device that is told of free bytes is busy with 64 MiB of them for 64 ms; commits wait for one
+/// A device that discards freed space is busy with 64 MiB of it for 64 ms; a commit waits for one
 /// piece of 2 MiB instead.
 #[test]
 fn a_large_file_is_removed_a_piece_at_a_time() {
@@ -76,7 +76,7 @@ fn a_large_file_is_removed_a_piece_at_a_time() {
 }
 
 #[test]
-fn dead_parts_of_a_file_go_in_pieces_and_what_lives_stays() {
+fn dead_ranges_are_freed_in_pieces_and_live_ranges_stay() {
     let sim = SimEnv::new(3);
     let rt = sim.runtime();
     large_file(&rt, "large");
@@ -98,7 +98,7 @@ fn dead_parts_of_a_file_go_in_pieces_and_what_lives_stays() {
     assert_eq!(beats.load(SeqCst), 3);
     assert_eq!(sim.disk().used_bytes(), all - 4096 - 2 * PIECE_BYTES - 4096);
     assert_eq!(open().len().expect("length"), len);
-    // What is left when the thread ends goes at once, parts of files that live too.
+    // When the thread ends, the rest is removed at once, dead ranges of live files too.
     rt.remove_file("d/other").expect("removed");
     assert_eq!(rt.delete_beat().expect("a beat"), Beat::More);
     let (before, from) = (sim.disk().used_bytes(), 10 * MIB);
@@ -110,7 +110,7 @@ fn dead_parts_of_a_file_go_in_pieces_and_what_lives_stays() {
     assert_eq!(rt.delete_beat().expect("a beat"), Beat::Idle);
     assert!(sim.disk().used_bytes() < all / 2);
     rt.remove_file("none").expect("there is none");
-    // One that is removed has no dead parts.
+    // A removed file has no dead ranges.
     rt.start_deletes();
     rt.punch_file("large", 0..len).expect("later");
     rt.env.remove("large").expect("removed");
@@ -118,7 +118,7 @@ fn dead_parts_of_a_file_go_in_pieces_and_what_lives_stays() {
     assert_eq!((sim.disk().used_bytes(), rt.metrics.get(Metric::PendingDeleteBytes)), (0, 0));
 }
 
-/// Few files are kept open, however many are removed.
+/// The scheduler keeps few files open, however many it removes.
 #[test]
 fn many_files_are_removed_at_once() {
     let sim = SimEnv::new(3);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_waited_out_has_a_code_that_is_tried_again() {
+    fn only_retried_calls_have_a_retryable_code() {
         for (name, number, fates) in TABLE {
             for call in OsCall::ALL {
                 let (fate, code) = (fates[call as usize], code(call, *number));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rule_names_is_in_the_table() {
+    fn the_table_has_the_fates_that_the_rule_names() {
         use libc::{EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS};
         for call in [OsCall::Open, OsCall::Create] {
             for number in [ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, EAGAIN] {

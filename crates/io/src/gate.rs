@@ -83,7 +83,7 @@ mod tests {
     /// A change of a file waits, and is then done or refused; reads, syncs and the open of an
     /// existing file continue.
     #[test]
-    fn changes_wait_until_they_may_go_on() -> Result<()> {
+    fn held_changes_wait_until_they_are_allowed_or_refused() -> Result<()> {
         for how in 0..CHANGES {
             for refused in [false, true] {
                 let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));

@@ -55,7 +55,7 @@ mod tests {
 
     /// A thread that has waited in vain leaves the latch to its holder.
     #[test]
-    fn a_latch_that_was_not_to_be_had_stays_held() {
+    fn a_timed_out_lock_leaves_the_latch_to_its_holder() {
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         let latch = EventLatch::default();
         let held = latch.lock(&rt, Cause::Schema);

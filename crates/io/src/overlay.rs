@@ -232,7 +232,7 @@ mod tests {
     use crate::MemEnv;
 
     #[test]
-    fn writes_show_above_and_not_below() {
+    fn writes_show_in_the_overlay_and_not_in_its_base() {
         let base: Arc<dyn Env> = Arc::new(MemEnv::new());
         let below = base.open("d/a", OpenMode::READ_WRITE).expect("open");
         below.write_at(&[7; 10_000], 0).expect("write");

@@ -67,7 +67,7 @@ fn a_directory_open_to_everybody_and_links_are_refused() {
 }
 
 #[test]
-fn what_the_system_says_becomes_a_code() {
+fn system_errors_become_error_codes() {
     for (name, number, _) in errno::TABLE {
         for call in OsCall::ALL {
             let said = std::io::Error::from_raw_os_error(*number);
@@ -81,7 +81,7 @@ fn what_the_system_says_becomes_a_code() {
 }
 
 #[test]
-fn a_second_opener_is_told_who_holds_the_lock() {
+fn a_second_opener_gets_the_pid_of_the_lock_holder() {
     let (_dir, env) = env();
     let mode = OpenMode { lock: true, ..OpenMode::READ_WRITE };
     let held = env.open("evenkeel.lock", mode).expect("open");
@@ -113,14 +113,14 @@ fn direct_io_falls_back_when_it_does_not_fit() {
         let ours = env.root().display().to_string();
         WARNINGS.0.lock().iter().filter(|w| w.contains(&ours)).count()
     };
-    // Less than a block is refused where the device takes whole ones only, and says nothing about
-    // direct I/O: a log that asked for small writes learns from the error.
+    // A write of less than a block is refused where the device takes whole blocks only, without a
+    // warning about direct I/O: a log that asked for small writes learns it from the error.
     let odd = file.write_at(b"odd", 12_289);
     assert!(!strict || code(odd) == Some(Code::WriteFailed));
     let mut few = [0; 3];
     assert!(!strict || code(file.read_at(&mut few, 4096)) == Some(Code::ReadFailed));
     assert_eq!(warnings(), 0);
-    // Memory that does not fit: EINVAL at the first transfer; must go on buffered. Two at once.
+    // Unaligned memory: the first transfer gives EINVAL and continues buffered. Two at once.
     buf.fill(8);
     let odd = &buf[1..4097];
     let write = || file.write_at(odd, 12_288).expect("write");
@@ -149,7 +149,7 @@ fn allocate_and_punch() {
     file.write_at(&[3; 8192], 0).expect("write");
     match file.punch(0, 4096) {
         Ok(()) => {}
-        // Said honestly by file systems without holes.
+        // File systems without holes report it.
         Err(e) => return assert_eq!(e.code(), Code::WriteFailed),
     }
     let mut got = [1; 8192];
@@ -172,8 +172,8 @@ fn a_reader_cannot_write() {
     assert_eq!(code(env.open("a", exclusive)), Some(Code::FileOpen));
 }
 
-/// A full disk cannot be had in a test without privileges; `/dev/full` answers every write with
-/// ENOSPC, which is the same to us.
+/// A test cannot fill a disk without privileges; `/dev/full` answers every write with ENOSPC, which
+/// has the same effect.
 #[test]
 fn a_full_disk_is_named() {
     let env = RealEnv::new("/dev");
@@ -187,24 +187,24 @@ fn a_full_disk_is_named() {
 /// The effect of a sync is visible only after a crash. A refused sync shows that the system was
 /// called. A character device has nothing to sync, nor has a directory of `/proc`.
 #[test]
-fn a_sync_asks_the_system() {
+fn a_sync_calls_the_system() {
     let mode = OpenMode { create: false, ..OpenMode::READ_WRITE };
     let null = RealEnv::new("/dev").open("null", mode).expect("opens");
     assert_eq!(code(null.sync()), Some(Code::SyncFailed));
     assert_eq!(code(RealEnv::new("/proc").sync_dir("self")), Some(Code::SyncFailed));
 }
 
-/// Whether this is the process that `a_short_write_is_gone_on_with` has started.
+/// Set in the process that `a_short_write_is_continued_and_reports_its_error` starts.
 const SHORT: &str = "EVENKEEL_TEST_SHORT_WRITE";
 
-/// A limit on the size of files cuts a write short, and refuses the next one. It is one of the
-/// whole process, so another one has it.
+/// A limit on file sizes cuts a write short and refuses the next one. The limit concerns the whole
+/// process, so a child process sets it.
 #[test]
-fn a_short_write_is_gone_on_with() {
+fn a_short_write_is_continued_and_reports_its_error() {
     if std::env::var_os(SHORT).is_none() {
         let test = std::env::current_exe().expect("a test");
         let mut child = std::process::Command::new(test);
-        let name = "real_tests::a_short_write_is_gone_on_with";
+        let name = "real_tests::a_short_write_is_continued_and_reports_its_error";
         let done = child.args(["--exact", name]).env(SHORT, "1").output().expect("runs");
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
         return assert!(done.status.success() && said.contains("1 passed"), "{said}");
@@ -229,14 +229,14 @@ fn limit_file_size(most: libc::rlim_t) {
     }
 }
 
-/// No more files can be opened: what is open goes on, its directory is made durable all the same,
-/// and the code says that it is waited out.
+/// No more files can be opened: open files continue to work, their directory is still made durable,
+/// and the error code allows a retry.
 #[test]
-fn without_open_files_directories_are_synced_all_the_same() {
+fn directories_are_synced_when_no_file_can_be_opened() {
     const OWN: &str = "EVENKEEL_TEST_NO_FILES";
     if std::env::var_os(OWN).is_none() {
         let mut child = std::process::Command::new(std::env::current_exe().expect("a test"));
-        let name = "real_tests::without_open_files_directories_are_synced_all_the_same";
+        let name = "real_tests::directories_are_synced_when_no_file_can_be_opened";
         let done = child.args(["--exact", name]).env(OWN, "1").output().expect("runs");
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
         return assert!(done.status.success() && said.contains("1 passed"), "{said}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn io_is_counted_with_its_bytes() {
+fn calls_and_bytes_of_io_are_counted() {
     let sim = SimEnv::new(1);
     let rt = sim.runtime();
     let file = rt.env.open("a", OpenMode::READ_WRITE).expect("open");
@@ -42,8 +42,8 @@ fn waits_of_foreground_threads_are_recorded_by_cause() {
     assert_eq!(rt.stalls.get(Cause::Governor).count, 0);
 }
 
-/// The time of each kind of I/O by a foreground thread is known, whoever does it: of index blocks
-/// and undo as of pages. The log's waits are counted by who waits.
+/// The time of each kind of I/O by a foreground thread is recorded: of index blocks and undo as of
+/// pages. Waits of the log are counted for the thread that waits.
 #[test]
 fn io_of_foreground_threads_is_recorded_by_cause() {
     let sim = SimEnv::new(1);
@@ -74,7 +74,7 @@ fn io_of_foreground_threads_is_recorded_by_cause() {
     assert_eq!(spent(Cause::PageRead), 10, "nobody waits for what the background does");
 }
 
-/// Notes what it is told, and meets a wait of its own meanwhile.
+/// Records its calls, and itself waits during one of them.
 struct Noted {
     rt: std::sync::Weak<Runtime>,
     told: Arc<std::sync::Mutex<Vec<Option<Cause>>>>,
@@ -91,10 +91,10 @@ impl crate::ThreadWatch for Noted {
     }
 }
 
-/// Of each wait of a foreground thread the embedding program is told once, when it begins and when
-/// it ends, also if that unwinds: not of those within it, of latches, nor of threads of our own.
+/// The embedding program is told when each wait of a foreground thread begins and ends, also if it
+/// unwinds; it is not told of nested waits, of latches, or of waits of engine threads.
 #[test]
-fn waits_of_foreground_threads_are_told_of() {
+fn waits_of_foreground_threads_are_reported_to_the_embedder() {
     let rt = SimEnv::new(1).runtime();
     rt.env.create_dir("runs").expect("made");
     let file = rt.env.open("runs/1.run", OpenMode::READ_WRITE).expect("open");

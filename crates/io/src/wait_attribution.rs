@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nothing_explains_is_recorded() {
+    fn only_waits_without_a_cause_are_unexplained() {
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         let unexplained = || rt.stalls.get(Cause::Unexplained);
         let event = Arc::new(Event::new());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_become_nanoseconds() {
+    fn clock_ticks_convert_to_nanoseconds() {
         let from = os::ticks();
         spin(Duration::from_millis(10));
         let ns = ns_of(os::ticks().wrapping_sub(from));

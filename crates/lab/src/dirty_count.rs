@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counters_say_what_a_count_by_hand_says() {
+    fn counters_equal_a_count_by_hand() {
         for seed in 0..3 {
             let setup = Setup::new(1000, seed);
             let mut by_hand: BTreeMap<TreeId, u64> = BTreeMap::new();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_that_are_not_walked_cost_what_walked_ones_do() {
+    fn counted_statements_cost_the_same_as_walked_ones() {
         let setup = Setup { pages: 4_203, ..Setup::new(1000, 1) };
         let (all, few) = (by_scan(&setup, usize::MAX), by_scan(&setup, 2));
         assert_eq!((all.steps, all.most, all.waited), (few.steps, few.most, few.waited));

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_pages_are_those_of_a_search_by_hand() {
+    fn chunks_and_pages_equal_a_search_by_hand() {
         for seed in 0..3 {
             let setup = Setup { page_entries: 10, ..Setup::new(1000, seed) };
             let table = setup.table();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_setup_gives_the_same_outcome() {
+    fn equal_setups_give_equal_outcomes() {
         let setup = Setup::new(500, 2);
         let outcome = run(&setup).expect("it runs");
         assert_eq!(run(&setup).expect("again").text(), outcome.text());

@@ -39,7 +39,7 @@ fn policy(from: u64, to: u64) -> (f64, usize, f64) {
 }
 
 #[test]
-fn passes_and_runs_are_what_the_policy_gives() {
+fn formula_passes_and_runs_equal_the_pickers() {
     for ratio in [4u64, 16, 64, 256, 1024, 4096] {
         // Over one growth of the index by 3/2 to 9/4: compactions into the bottom at both ends.
         let (measured, most, _) = policy(ratio, ratio * 9 / 4 + 1);
@@ -58,7 +58,7 @@ fn passes_and_runs_are_what_the_policy_gives() {
 }
 
 #[test]
-fn a_row_weighs_what_the_engine_writes_for_it() {
+fn the_formula_of_a_row_equals_the_bytes_written() {
     const ROWS: i64 = 60_000;
     let geometry = Geometry { generation_bytes: Some(256 << 10), ..Geometry::default() };
     let db = Database::open_with("db", Options::in_memory().geometry(geometry)).expect("opens");
@@ -107,7 +107,7 @@ fn a_row_weighs_what_the_engine_writes_for_it() {
 
 /// Bytes of fences and filters in the engine's memory, for an index of numbers and a unique one.
 #[test]
-fn memory_is_what_the_engine_holds() {
+fn the_formula_of_memory_equals_what_the_engine_holds() {
     const ROWS: i64 = 400_000;
     let db = Database::open_with("db", Options::in_memory()).expect("opens");
     let int = |name| ColumnSpec::new(name, ColumnType::Int64);
@@ -147,7 +147,7 @@ fn memory_is_what_the_engine_holds() {
 }
 
 #[test]
-fn the_sum_of_the_parts() {
+fn the_whole_equals_the_sum_of_its_parts() {
     let row = RowBytes { row: 100.0, log: 260.0, entry_disk: 20.0, ..RowBytes::TYPICAL };
     // One tier: 260 + 100 + 3 x 20 x (2.1 + 0.7).
     assert!((written_per_row(&row, 8.0) - 528.0).abs() < 1e-6);

@@ -1,4 +1,5 @@
-//! Scans that read ahead: what they read, how far, and that they find what was written.
+//! Scans that read ahead: which blocks they read, how far ahead, and that they find the written
+//! records.
 
 use crate::ahead::{ScanAhead, ScannedBlocks, WINDOW};
 use crate::log_tests::{Collect, Records, Rng, append, read};
@@ -25,7 +26,7 @@ fn some_mib(rt: &Arc<Runtime>) -> Result<Records> {
     Ok(model)
 }
 
-/// A scan that ends at a position reads each block before it once, and none behind it.
+/// A scan that ends at a position reads each block before it once, and no block behind it.
 #[test]
 fn a_scan_reads_up_to_its_end_and_no_further() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
@@ -47,7 +48,7 @@ fn a_scan_reads_up_to_its_end_and_no_further() -> Result<()> {
     Ok(())
 }
 
-/// Helpers read ahead of a scan that has asked for nothing yet, as far as there is room.
+/// Helpers read ahead before the scan takes its first block, as far as there is room.
 #[test]
 fn helpers_read_ahead_within_their_window() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
@@ -66,12 +67,12 @@ fn helpers_read_ahead_within_their_window() -> Result<()> {
         blocks += u64::from(chunk.get(block).is_some());
     }
     assert!(blocks * BLOCK as u64 > 4 << 20);
-    // What was passed does not come again; nor does what is not there.
+    // Blocks that were passed are not returned again, nor blocks that do not exist.
     assert!(!ahead.take(1, &mut chunk)? && !ahead.take(end, &mut chunk)?);
     ahead.stop()
 }
 
-/// A scan that panics, and so ends no helper, leaves none waiting.
+/// A scan that panics, and so never ends its helpers, leaves no helper waiting.
 #[test]
 fn helpers_end_without_their_scan() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
@@ -79,7 +80,7 @@ fn helpers_end_without_their_scan() -> Result<()> {
     some_mib(&rt)?;
     let segments: Arc<[_]> = crate::segments::read_headers(&rt, None)?.into();
     let end = segments[segments.len() - 1].end_block();
-    // Helpers hold the runtime too.
+    // Helpers hold references to the runtime too.
     let users = Arc::strong_count(&rt);
     let ahead = ScanAhead::start(&rt, &segments, 1..end)?;
     assert!(ahead.await_window() == WINDOW && Arc::strong_count(&rt) > users);

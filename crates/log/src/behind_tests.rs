@@ -1,4 +1,4 @@
-//! What lies behind the end of the log (B1, RFC 37): damage is told from the end.
+//! Blocks behind the end of the log (B1, RFC 37): damage is distinguished from the end.
 
 use crate::log_tests::{Collect, Rng, append, quiet, read};
 use crate::segments::{DIR, read_headers};
@@ -30,8 +30,8 @@ fn all_blocks(rt: &Runtime, segments: &[SegmentHeader]) -> Result<Vec<(u64, Bloc
     Ok(found)
 }
 
-/// A stretch of blocks is wiped, of whatever length and wherever: what the scan says of it is what
-/// follows from the blocks that are left.
+/// A stretch of blocks of any length is wiped anywhere: the scan's verdict must follow from the
+/// remaining blocks.
 #[test]
 fn wiped_blocks_are_damage_and_not_the_end() -> Result<()> {
     let sim = quiet(SimDisk::new(6), 6);
@@ -75,9 +75,10 @@ fn wiped_blocks_are_damage_and_not_the_end() -> Result<()> {
     Ok(())
 }
 
-/// The scan that finds the end reads little behind it; the look reads all of it, once.
+/// The scan that finds the end reads little behind it; the search behind the end reads all of it,
+/// once.
 #[test]
-fn prepared_segments_are_left_to_the_look() -> Result<()> {
+fn the_end_search_leaves_prepared_segments_unread() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
     let rt = Runtime::new(Arc::new(RealEnv::new(dir.path())));
     let options = LogOptions { log_bytes: 128 << 20, buffer_bytes: 1 << 20, epoch: 1 };
@@ -94,7 +95,7 @@ fn prepared_segments_are_left_to_the_look() -> Result<()> {
     let (end, behind) = replay_to_end(&rt, Lsn(0), &mut records)?;
     assert_eq!(records.0.len(), 20);
     assert!(behind.bytes() > 16 << 20, "{} bytes behind the end", behind.bytes());
-    // And what was being read ahead when the end was found.
+    // And the blocks that were being read ahead when the end was found.
     let headers = (rt.env.list(DIR)?.len() * SEGMENT_HEADER) as u64;
     let most = headers + block_of(end.end) * BLOCK as u64 + (6 << 19);
     let scanned = read_bytes() - before;
@@ -116,10 +117,10 @@ fn wipe(disk: &SimDisk, segments: &[SegmentHeader], blocks: std::ops::Range<u64>
     }
 }
 
-/// Many blocks that were on their way together state nothing of the first of them; the one that
-/// does lies far behind, alone in its segment.
+/// Blocks that were written together state nothing about the first of them; the block that does is
+/// far behind, alone in its segment.
 #[test]
-fn what_is_stated_only_behind_a_large_group_is_seen() -> Result<()> {
+fn durability_stated_only_behind_a_large_group_is_found() -> Result<()> {
     let sim = quiet(SimDisk::new(8), 8);
     let rt = sim.runtime();
     let options = LogOptions { log_bytes: 1 << 20, buffer_bytes: 128 << 10, epoch: 1 };
@@ -154,8 +155,8 @@ fn what_is_stated_only_behind_a_large_group_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// A remnant of an epoch before is no damage of the one that took over in front of it, whatever it
-/// states; one of the epoch that ends there, or of a younger one, is.
+/// A remnant of an earlier epoch is no damage to the epoch that was started in front of it,
+/// whatever it states; a remnant of the epoch that ends there, or of a later one, is damage.
 #[test]
 fn a_remnant_of_an_older_epoch_is_no_damage() -> Result<()> {
     let sim = quiet(SimDisk::new(9), 9);
@@ -198,8 +199,8 @@ fn a_remnant_of_an_older_epoch_is_no_damage() -> Result<()> {
     Ok(())
 }
 
-/// The start of an epoch is lost together with what was last of the epoch before: no block is left
-/// that states anything of it, but who has begun the epoch knows.
+/// The start of an epoch is lost together with the last blocks of the epoch before: no remaining
+/// block states anything about it, but the superblock names the epoch.
 #[test]
 fn an_epoch_without_its_start_is_damage() -> Result<()> {
     let sim = quiet(SimDisk::new(10), 10);

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_for_what_is_reserved_and_never_while_appending() {
+    fn the_buffer_grows_for_reservations_and_never_while_appending() {
         let mut buffer = Buffer::new(8, 8);
         let mut group = Vec::new();
         for bytes in [1, 10 * PAYLOAD, 10 * PAYLOAD, 1 << 20, 10 * PAYLOAD, 1 << 20] {

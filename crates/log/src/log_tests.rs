@@ -116,17 +116,17 @@ pub(crate) struct Outside {
     pub(crate) checkpoint: Lsn,
 }
 
-/// A log of eight segments of 32 KiB, so that a short script wraps it.
+/// A log of eight segments of 32 KiB: a short script fills all of it.
 pub(crate) fn tiny(epoch: u32) -> LogOptions {
     LogOptions { log_bytes: 256 << 10, buffer_bytes: 32 << 10, epoch }
 }
 
-/// Appends, commits, checkpoints; what happened is in `out`, also after a crash.
+/// Appends, commits and takes checkpoints; `out` records the steps, also after a crash.
 fn script(rt: &Arc<Runtime>, end: LogEnd, out: &mut Outside, rng: &mut Rng, n: u64) -> Result<()> {
-    // Some devices take 512 bytes, others 4 KiB only.
+    // Some devices take blocks of 512 bytes, others only of 4 KiB.
     let align = if rng.below(4) == 0 { 8 } else { 1 };
     let log = Log::create_aligned(rt.clone(), tiny(end.epoch + 1), end.end, align)?;
-    // What was replayed counts from here on.
+    // Replayed records count as durable from here on.
     out.acked = out.appended.len();
     log.set_checkpoint(out.checkpoint)?;
     for _ in 0..n {
@@ -153,7 +153,7 @@ fn script(rt: &Arc<Runtime>, end: LogEnd, out: &mut Outside, rng: &mut Rng, n: u
     Ok(())
 }
 
-/// Replays after a crash; every acknowledged record is there, and nothing but a prefix.
+/// Replays after a crash; every acknowledged record is found, and the records are a prefix.
 pub(crate) fn check_survivor(rt: &Arc<Runtime>, out: &mut Outside, what: &str) -> LogEnd {
     let (records, end) = match read(rt, out.checkpoint) {
         Ok(read) => read,
@@ -178,7 +178,7 @@ fn lives(seed: u64, call: u64, policy: CrashPolicy, epochs: &mut u32, segments: 
     for life in 0..4 {
         let sim = quiet(disk.clone(), seed + life);
         let at = if life == 0 { call } else { 1 + rng.below(60) };
-        // Or only the process ends: what is written stays, synced or not.
+        // In some lives only the process ends: its writes stay, synced or not.
         let killed = life > 0 && rng.below(3) == 0;
         if !killed {
             sim.disk().crash_at(sim.disk().calls() + at);
@@ -268,7 +268,7 @@ fn sessions(seed: u64) -> (u64, u64) {
         })
         .collect();
     if seed % 4 == 3 {
-        // Another layer stops the writes, at any moment of a group's life.
+        // Another layer stops writes at some moment in a group's life.
         let (rt, ms) = (rt.clone(), 1 + rng.below(60));
         bodies.push(Box::new(move || {
             rt.delay(std::time::Duration::from_millis(ms), Cause::Idle);
@@ -300,7 +300,7 @@ fn session(rt: &Runtime, log: &Log, out: &Mutex<Outside>, rng: &mut Rng) {
         });
         drop(r);
         if rng.below(6) == 0 {
-            // Long enough for the beat's sync to meet those of leaders.
+            // Long enough that the beat's sync meets those of leaders.
             rt.delay(std::time::Duration::from_millis(400), Cause::Idle);
         }
         rt.step();
@@ -334,7 +334,7 @@ fn group_commit_under_every_interleaving() {
 /// A bit flipped below what later blocks state to be durable is refused by name; one in the last
 /// group is where the log ends.
 #[test]
-fn rot_is_told_from_the_end() -> Result<()> {
+fn rot_is_distinguished_from_the_end_of_the_log() -> Result<()> {
     let sim = quiet(SimDisk::new(3), 3);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), options(1), Lsn(0))?;
@@ -369,9 +369,10 @@ fn rot_is_told_from_the_end() -> Result<()> {
     Ok(())
 }
 
-/// Buffer room that another has reserved is waited for: there is nothing to write meanwhile.
+/// A waiter for buffer room that another thread has reserved does not write: there is nothing to
+/// write.
 #[test]
-fn reserved_room_is_waited_for_without_work() -> Result<()> {
+fn waiting_for_reserved_buffer_room_writes_nothing() -> Result<()> {
     let sim = SimEnv::new(5);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
@@ -394,9 +395,10 @@ fn reserved_room_is_waited_for_without_work() -> Result<()> {
     Ok(())
 }
 
-/// Users wait in order for the checkpoint; others use their parts; nobody waits for nothing.
+/// Users wait in order for the checkpoint; other shares use their parts; no waiter is left without
+/// a reason.
 #[test]
-fn space_is_shared_in_order() -> Result<()> {
+fn log_space_is_granted_in_order() -> Result<()> {
     let sim = SimEnv::new(5);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
@@ -407,7 +409,7 @@ fn space_is_shared_in_order() -> Result<()> {
             let _ = append(&fill, &[1; 1500]);
             let _ = fill.wait_durable(fill.end());
         }
-        // The commits of users who are in still go through, and the checkpoint's records.
+        // Commits of admitted users still go through, and so do the checkpoint's records.
         for share in [Share::System, Share::Checkpoint] {
             let before = fill.age().max(fill.capacity());
             while fill.age() < before + 14_000 {
@@ -481,7 +483,8 @@ fn a_log_found_longer_than_its_size_lets_the_checkpoint_move() -> Result<()> {
     log.wait_durable(log.end())?;
     log.set_checkpoint(log.durable())?;
     append(&log, &[5; 1000])?;
-    // The cap is what it is set to: a reservation that the longer log had room for is too large.
+    // The limit is the size that was set: a reservation that only the longer log could hold is too
+    // large.
     let mut held = Vec::new();
     while let Ok(r) = log.reserve(10_000, Share::Checkpoint) {
         held.push(r);
@@ -492,7 +495,7 @@ fn a_log_found_longer_than_its_size_lets_the_checkpoint_move() -> Result<()> {
 }
 
 #[test]
-fn waiting_ends_when_writes_stop() -> Result<()> {
+fn waiters_for_log_space_wake_when_writes_stop() -> Result<()> {
     let sim = SimEnv::new(6);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
@@ -523,10 +526,10 @@ fn waiting_ends_when_writes_stop() -> Result<()> {
     Ok(())
 }
 
-/// On a full disk users get an error before the ballast is touched; commits go on; when space is
-/// back, so do users. The log is not latched.
+/// On a full disk users get an error before the ballast is touched and commits continue; when there
+/// is space again, users continue. Writes are not stopped for good.
 #[test]
-fn a_full_disk_refuses_users_and_lets_commits_on() -> Result<()> {
+fn a_full_disk_refuses_users_and_admits_commits() -> Result<()> {
     let sim = quiet(SimDisk::new(4), 4);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
@@ -554,7 +557,7 @@ fn a_full_disk_refuses_users_and_lets_commits_on() -> Result<()> {
     Ok(())
 }
 
-/// The first failed write or sync stops everything that would claim durability; appends go on.
+/// The first failed write or sync stops all claims of durability; appends continue.
 #[test]
 fn the_first_failed_write_or_sync_stops_claims_of_durability() -> Result<()> {
     for kind in [FaultKind::WriteError, FaultKind::ShortWrite, FaultKind::SyncError] {
@@ -582,7 +585,7 @@ fn the_first_failed_write_or_sync_stops_claims_of_durability() -> Result<()> {
     Ok(())
 }
 
-/// Idle means no timer; unsynced commits mean one second.
+/// An idle log sets no timer; a log with unsynced commits sets one of a second.
 #[test]
 fn lazy_commits_are_synced_within_a_second() -> Result<()> {
     let sim = quiet(SimDisk::new(9), 9);
@@ -607,9 +610,9 @@ fn lazy_commits_are_synced_within_a_second() -> Result<()> {
     Ok(())
 }
 
-/// No bytes in a segment make a scan panic, or return records that were never appended.
+/// No content of a segment makes a scan panic or return records that were never appended.
 #[test]
-fn mutated_segments_are_refused_or_cut() -> Result<()> {
+fn mutated_segments_are_refused_or_end_the_log() -> Result<()> {
     let sim = quiet(SimDisk::new(6), 6);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), tiny(1), Lsn(0))?;
@@ -639,7 +642,7 @@ fn mutated_segments_are_refused_or_cut() -> Result<()> {
             Err(_) => refused += 1,
             Ok((records, _)) => {
                 assert_eq!(records, model[..records.len()], "seed {seed}");
-                // Only the last group has nothing behind it that vouches for it.
+                // Only the last group has no later block that states its durability.
                 assert!(records.len() >= model.len() - 1, "seed {seed}: silently cut");
                 cut += u64::from(records.len() < model.len());
             }
@@ -650,7 +653,7 @@ fn mutated_segments_are_refused_or_cut() -> Result<()> {
     Ok(())
 }
 
-/// Threads of the operating system, real files: everything acknowledged is there, in order.
+/// Operating system threads and real files: every acknowledged record is found, in order.
 #[test]
 fn threads_commit_together() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
@@ -667,7 +670,7 @@ fn threads_commit_together() -> Result<()> {
                 for n in 0..150 {
                     let body = rng.body();
                     let lsn = append(&log, &body).expect("space");
-                    // Now and then all have appended before one waits: that is one sync.
+                    // Sometimes all threads have appended before one waits: that is one sync.
                     if n % 2 == 0 {
                         together.wait();
                     }
@@ -694,8 +697,8 @@ fn threads_commit_together() -> Result<()> {
     Ok(())
 }
 
-/// The longest record goes through a buffer that just holds it; commits of open transactions get
-/// room of their own.
+/// The longest record fits a buffer of just that size; commits of open transactions get room of
+/// their own.
 #[test]
 fn long_records_and_many_reservations() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
@@ -745,7 +748,7 @@ fn a_new_log_directory_is_small_and_a_missing_segment_is_named() -> Result<()> {
     Ok(())
 }
 
-/// Where commits do not sync, segments get their blocks and headers, and no zeros.
+/// Where commits do not sync, segments get blocks and headers but are not filled with zeros.
 #[test]
 fn a_buffered_log_is_not_zero_written() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
@@ -759,7 +762,8 @@ fn a_buffered_log_is_not_zero_written() -> Result<()> {
     let lsn = append(&log, &vec![2; 1 << 19])?;
     log.wait_durable(lsn)?;
     drop(log);
-    // Blocks never written end the log; another start, which writes directly, goes on behind them.
+    // Blocks never written end the log; a later start, which writes directly, continues behind
+    // them.
     let (records, end) = read(&rt, Lsn(0))?;
     assert_eq!(records.len(), 2);
     let log = Log::create(rt.clone(), LogOptions { epoch: 2, ..options }, end.end)?;

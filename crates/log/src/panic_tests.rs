@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How many wait when the panic comes: with the leader, for the lead, and behind that one.
+/// Threads that wait when the panic occurs: one with the leader, one for the lead, one behind that.
 const OTHERS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -18,11 +18,11 @@ enum At {
     Sync,
 }
 
-/// Panics at one call, once the others wait.
+/// Panics in one call, once the others wait.
 struct Trap {
     at: At,
     armed: AtomicBool,
-    /// The leader is in the call.
+    /// The leader is in that call.
     caught: AtomicBool,
     waiting: AtomicUsize,
 }
@@ -80,7 +80,7 @@ impl Env for Trapped<dyn Env> {
     }
 }
 
-/// Waits for other threads of this test, and fails where that does not come.
+/// Waits for other threads of this test, and fails if the condition never holds.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -113,7 +113,7 @@ fn a_leader_panics(at: At) -> Result<()> {
     until("the leader is in the call", || trap.caught.load(SeqCst));
     let mut others = vec![wait(with_it)];
     for n in 2..=OTHERS {
-        // In this order: each waits for something else.
+        // In this order, as each thread waits for something else.
         until("the one before waits", || trap.waiting.load(SeqCst) == n - 1);
         others.push(wait(append(&log, b"c")?));
     }
@@ -132,7 +132,7 @@ fn a_leader_panics(at: At) -> Result<()> {
 }
 
 #[test]
-fn a_leader_that_panics_leaves_nobody_waiting() -> Result<()> {
+fn a_panicking_leader_leaves_no_thread_waiting() -> Result<()> {
     a_leader_panics(At::Write)?;
     a_leader_panics(At::Sync)
 }

@@ -18,7 +18,7 @@ fn large(epoch: u32) -> LogOptions {
     LogOptions { log_bytes: LARGE, ..tiny(epoch) }
 }
 
-/// Appends records of so many bytes until the log has an age.
+/// Appends records of `bytes` bytes until the log has reached an age.
 fn fill(log: &Log, age: u64, bytes: usize, model: &mut Records) -> Result<()> {
     while log.age() < age {
         let body = vec![model.len() as u8; bytes];
@@ -37,7 +37,7 @@ fn files(sim: &SimEnv) -> Vec<u64> {
     names.iter().filter_map(|name| disk.content(name)).map(|bytes| bytes.len() as u64).collect()
 }
 
-/// More is there at once: the age that made users wait does not.
+/// A larger log has room at once: users no longer wait at the age of before.
 #[test]
 fn a_larger_log_has_room_at_once() -> Result<()> {
     let sim = quiet(SimDisk::new(1), 1);
@@ -55,8 +55,8 @@ fn a_larger_log_has_room_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Less is reached step by step: nobody is refused the last part of the log, users go on with half
-/// of what checkpoints free, and the files that are too many go.
+/// A smaller size is reached step by step: the last part of the log is refused to no share, users
+/// continue with half of the space that checkpoints free, and surplus files are removed.
 #[test]
 fn a_smaller_log_is_reached_as_checkpoints_move() -> Result<()> {
     let sim = quiet(SimDisk::new(2), 2);
@@ -70,7 +70,7 @@ fn a_smaller_log_is_reached_as_checkpoints_move() -> Result<()> {
     assert_eq!((log.capacity(), log.age_target()), (limits.user(), limits.target()));
     let refused = log.reserve(limits.user() as usize / 2, Share::System).map(|_| ());
     assert_eq!(refused.expect_err("half of all is more than it may").code(), Code::LogTooLarge);
-    // What ends transactions and what frees the log have room before anything is freed.
+    // Commits and checkpoints have room before any space is freed.
     for (bytes, share) in [(60_000, Share::System), (20_000, Share::Checkpoint)] {
         log.append(&mut log.reserve(bytes, share)?, RecordKind::Row, &[&vec![1; bytes]]);
         log.wait_durable(log.end())?;
@@ -89,7 +89,7 @@ fn a_smaller_log_is_reached_as_checkpoints_move() -> Result<()> {
         assert!(log.age() < age, "it becomes shorter");
     }
     assert!(appended > 600_000, "{appended} bytes of users");
-    // The last of the large segments is behind the end soon.
+    // The last of the large segments is soon behind the end.
     for _ in 0..60 {
         append(&log, &[3; 10_000])?;
         log.wait_durable(log.end())?;
@@ -118,7 +118,7 @@ fn segments_prepared_for_a_larger_log_are_given_back() -> Result<()> {
     while log.beat()? == Beat::More {}
     let (one, small) = (LARGE / 16, SMALL / 8);
     assert_eq!(files(&sim), [one, small, small], "the one in use, and two ahead");
-    // They follow each other, here and after a restart.
+    // Segments follow each other without a gap, here and after a restart.
     let from = log.checkpoint_lsn();
     let mut more = Records::new();
     fill(&log, 100_000, 1000, &mut more)?;
@@ -129,12 +129,12 @@ fn segments_prepared_for_a_larger_log_are_given_back() -> Result<()> {
     Ok(())
 }
 
-/// The file of a segment that grows when the log becomes smaller goes too.
+/// A file that grows when the log is made smaller is removed too.
 #[test]
-fn a_segment_that_grows_for_a_larger_log_is_begun_anew() -> Result<()> {
+fn a_segment_grown_for_a_larger_log_is_prepared_again() -> Result<()> {
     let sim = quiet(SimDisk::new(4), 4);
     let log = Log::create(sim.runtime(), LogOptions { log_bytes: 64 << 20, ..tiny(1) }, Lsn(0))?;
-    // Its first segments have 1 MiB, the fourth 2 MiB, of which one is written.
+    // Its first segments have 1 MiB; the fourth has 2 MiB, of which one is written.
     assert_eq!((files(&sim).len(), log.beat()?), (3, Beat::More));
     assert_eq!(files(&sim), [1 << 20, 1 << 20, 1 << 20, 2 << 20]);
     log.set_log_bytes(SMALL);
@@ -144,8 +144,8 @@ fn a_segment_that_grows_for_a_larger_log_is_begun_anew() -> Result<()> {
     Ok(())
 }
 
-/// Who waits and is too large for the smaller log hears so; who is not waits on, in order, and
-/// somebody is asked for the checkpoint that he needs.
+/// A waiting reservation that is too large for the smaller log fails; one that fits waits on, in
+/// order, and a checkpoint is requested for it.
 #[test]
 fn a_waiting_reservation_that_no_longer_fits_fails() -> Result<()> {
     let sim = SimEnv::new(7);
@@ -185,10 +185,10 @@ fn a_waiting_reservation_that_no_longer_fits_fails() -> Result<()> {
     Ok(())
 }
 
-/// A writer waits again and again for a log that becomes smaller under him, and checkpoints come
-/// only as far as he asks for: each lets him go on, and the log comes to its size.
+/// A writer waits repeatedly while the log shrinks, and checkpoints advance only as far as it
+/// requests: each one lets it continue, and the log reaches its size.
 #[test]
-fn writers_go_on_while_the_log_becomes_smaller() -> Result<()> {
+fn writers_continue_while_the_log_shrinks() -> Result<()> {
     let sim = SimEnv::new(8);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), large(1), Lsn(0))?;
@@ -215,7 +215,7 @@ fn writers_go_on_while_the_log_becomes_smaller() -> Result<()> {
                 rt2.wait(&log2.pressure(), seen, None, Cause::Idle);
                 continue;
             };
-            // What one checkpoint frees beside what is needed: a record's rest.
+            // The checkpoint frees 500 bytes more than needed: the rest of a record.
             let to = Lsn(needed.0 + 500).min(log2.durable());
             assert!(to > log2.checkpoint_lsn());
             log2.set_checkpoint(to).expect("durable");

@@ -1,4 +1,5 @@
-//! Segments that could not be renamed, or whose names a failed sync has lost; those prepared ahead.
+//! Segments that could not be renamed, or whose names a failed sync has lost; segments prepared
+//! ahead.
 
 use crate::log_tests::{append, quiet, read};
 use crate::{Log, LogOptions};
@@ -38,9 +39,9 @@ fn a_segment_whose_name_could_not_change_is_recycled_later() -> Result<()> {
     Ok(())
 }
 
-/// Each sync in turn finds no space, as where the file system allocates late. Where names may be
-/// lost writes stop, and nobody is told of a full disk that may be waited for; nothing durable is
-/// lost.
+/// Each sync in turn finds no space, as on file systems that allocate late. Where names may be
+/// lost, writes stop for good instead of reporting a full disk that a caller could wait out; no
+/// durable content is lost.
 #[test]
 fn a_sync_without_space_is_a_failed_sync() -> Result<()> {
     let (mut stopped, mut went_on) = (0, 0);
@@ -58,7 +59,7 @@ fn a_sync_without_space_is_a_failed_sync() -> Result<()> {
                 Err(error) if rt.health.is_failed() => assert_ne!(error.code(), Code::DiskFull),
                 Err(error) => assert_eq!(error.code(), Code::DiskFull),
             }
-            // Some segments behind. What is refused leaves the checkpoint where it is.
+            // The checkpoint stays some segments behind. A refused move leaves it in place.
             let _ = log.set_checkpoint(known[known.len().saturating_sub(40)]);
             while let Ok(Beat::More) = log.beat() {}
         }
@@ -83,10 +84,11 @@ fn a_sync_without_space_is_a_failed_sync() -> Result<()> {
     Ok(())
 }
 
-/// Whoever writes into the next segment has one more prepared, so that no user comes to need it
-/// first: with no checkpoint, and with commits that sync themselves, nothing else wakes anybody.
+/// The write that enters a segment has another one prepared, so that no user needs it first:
+/// without a checkpoint, and with commits that sync themselves, no other event wakes the
+/// background.
 #[test]
-fn entering_a_segment_has_another_one_prepared() -> Result<()> {
+fn entering_a_segment_prepares_the_next_one() -> Result<()> {
     let sim = quiet(SimDisk::new(1), 1);
     let rt = sim.runtime();
     let log = Log::create(rt.clone(), options(1), Lsn(0))?;
@@ -107,7 +109,8 @@ fn entering_a_segment_has_another_one_prepared() -> Result<()> {
     Ok(())
 }
 
-/// Zeros keep pace with the log: a segment's are not written all at once, and are there in time.
+/// Zeroing keeps pace with the log: the zeros of a segment are not written all at once, and are
+/// complete in time.
 #[test]
 fn zeros_keep_pace_with_the_log() -> Result<()> {
     let sim = quiet(SimDisk::new(1), 1);
@@ -118,7 +121,7 @@ fn zeros_keep_pace_with_the_log() -> Result<()> {
     while log.age() < log.age_target() {
         let lsn = append(&log, &vec![1; 60_000])?;
         log.wait_durable(lsn)?;
-        // Old segments can be used again from here on; the one that grows has time as before.
+        // From here on old segments are recycled; a segment that grows still has its time.
         if checkpoint == Lsn(0) && log.age() > log.age_target() / 2 {
             checkpoint = lsn;
             log.set_checkpoint(lsn)?;

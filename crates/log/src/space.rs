@@ -338,7 +338,7 @@ mod tests {
     /// A log of an age that its size allows has the limits of its size. An older one has room for
     /// recovery and a checkpoint, and its limits fall to those as the checkpoint advances.
     #[test]
-    fn limits_follow_a_log_that_is_too_old() {
+    fn limits_follow_a_log_older_than_its_size_allows() {
         let set = Limits::new(512 << 20, 32 << 20);
         let end = Lsn(2 << 30);
         let of_age = |age| {
@@ -416,7 +416,7 @@ mod tests {
 
     /// The law and the arithmetic of admission agree about waiting for the age.
     #[test]
-    fn the_throttle_waits_where_admission_lacks_age() {
+    fn the_throttle_and_admission_agree_when_age_is_lacking() {
         let mut rng = evenkeel_io::Rng::new(2);
         for _ in 0..20_000 {
             let mut space = LogSpace::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 8 << 20);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_have_their_parts() {
+    fn each_share_has_its_part_of_the_log() {
         let mut space = LogSpace::new(Limits::new(1 << 20, 64 << 10), Lsn(480), 480, 64 << 10);
         (space.prepared, space.prepared_user) = (Lsn(4 << 20), Lsn(4 << 20));
         let end = Lsn(480 + space.limits.user - 1000);

@@ -7,9 +7,9 @@ use evenkeel_io::sim::{Session, SimEnv};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A change within an operation waits neither for the buffer nor behind those who do.
+/// A change within an operation waits neither for the buffer nor behind waiting users.
 #[test]
-fn changes_within_an_operation_wait_for_no_user() -> Result<()> {
+fn changes_within_an_operation_wait_for_no_other_user() -> Result<()> {
     let sim = SimEnv::new(1);
     let rt = sim.runtime();
     let log = Log::create(
@@ -23,7 +23,7 @@ fn changes_within_an_operation_wait_for_no_user() -> Result<()> {
     let ms = std::time::Duration::from_millis;
     let first: Session = Box::new(move || {
         let operation = held.reserve(100 << 10, Share::User).expect("room");
-        // The other one waits for what this one holds.
+        // The user waits for space that this operation holds.
         rt.delay(ms(10), Cause::Idle);
         assert!(!told.load(Ordering::SeqCst), "it has to wait");
         let mut split = held.reserve(70 << 10, Share::Within).expect("room");

@@ -1,8 +1,8 @@
-//! Crashes at every call to the disk, under every policy of what survives, and recovery from each:
-//! every durable mini-transaction is there, whole, and nothing of the others.
+//! Crashes at every call to the disk, under every crash policy, and recovery from each: every
+//! durable mini-transaction is recovered in full, and no other has an effect.
 //!
-//! Model: the effects of mini-transactions by LSN. After a crash the log says where it ends; the
-//! pages must be as the effects below that position make them.
+//! Model: the effects of mini-transactions by LSN. After a crash the end of the log is known; the
+//! pages must equal the effects below that position.
 
 use crate::flush::cleaner::Need;
 use crate::test_support::{self, Bytes, Fixture, WRITE, put};
@@ -24,7 +24,7 @@ const LOG_BYTES: u64 = 1 << 20;
 /// freed.
 type Effect = (PageNo, Option<(u32, u8)>);
 
-/// The state known outside of the machine.
+/// The state known outside of the simulated machine.
 #[derive(Default, Clone)]
 struct Outside {
     created: bool,
@@ -64,7 +64,7 @@ fn quiet(disk: SimDisk, seed: u64) -> SimEnv {
     SimEnv::on(disk, options)
 }
 
-/// One mini-transaction by chance; `effects` tells what it did.
+/// One random mini-transaction; `effects` records its changes.
 fn mutate(
     rig: &Fixture,
     rng: &mut Rng,
@@ -114,12 +114,12 @@ fn mutate(
     }
 }
 
-/// Works until the script ends or the machine crashes; `out` is right at every moment.
+/// Works until the script ends or the machine crashes; `out` is correct at every moment.
 fn work(rig: &Fixture, out: &Mutex<Outside>, rng: &mut Rng, steps: u64) -> Result<()> {
     for _ in 0..steps {
         match rng.below(16) {
             0 => {
-                // Writes a part of what is dirty.
+                // Writes a part of the dirty pages.
                 rig.pages.flush_batch(Vec::new(), 1 + rng.below(40) as usize, Need::Required)?;
             }
             1 => {
@@ -167,7 +167,7 @@ fn finish_drop(rig: &Fixture, out: &Mutex<Outside>, tree: u32) -> Result<()> {
     Ok(())
 }
 
-/// Recovers from what survived and compares.
+/// Recovers the surviving files and compares.
 fn recover(sim: &SimEnv, out: &Mutex<Outside>, epoch: u32, what: &str) -> Result<Fixture> {
     let rt = sim.runtime();
     // Changes that the log does not hold are lost for good as soon as a new epoch may begin.
@@ -264,8 +264,8 @@ fn crash_at_every_call() {
     }
 }
 
-/// The files left by a process that is killed between writing pages, which makes copies, and
-/// syncing them. Returns one of the pages, and the start of redo.
+/// The files of a process that was killed after it had written pages and their copies, and before
+/// it synced them. Returns one of the pages and the start of redo.
 fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
     let mut last = None;
     for change in 1.. {
@@ -292,7 +292,7 @@ fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
         if let Some(Ok(())) = catch_crash(|| rig.pages.flush_all()) {
             break;
         }
-        // The last one in the sync, when all is written.
+        // The last crash happens in the sync, when all pages are written.
         let disk = sim.disk().crash(CrashPolicy::Killed, 1);
         if disk.unsynced_of_killed("pages/") > 0 {
             last = Some((disk, all[0], from));
@@ -302,7 +302,7 @@ fn killed_before_sync(options: PagesOptions) -> Result<(SimDisk, PageNo, Lsn)> {
 }
 
 /// Pages that a killed process has written and not synced are synced before the first batch of the
-/// next one takes the place of their copies.
+/// next process overwrites their copies.
 #[test]
 fn pages_are_synced_before_their_copies_go() -> Result<()> {
     let (disk, _, from) = killed_before_sync(test_support::options(FRAMES))?;
@@ -312,8 +312,7 @@ fn pages_are_synced_before_their_copies_go() -> Result<()> {
     Ok(())
 }
 
-/// A copy of a page whose file is not there is no reason to fail: whether the file is missed is
-/// asked of the space map, which says which.
+/// A copy of a page without its file is no error: the space map tells whether the file is missing.
 #[test]
 fn a_copy_without_a_file_is_left_alone() -> Result<()> {
     let sim = quiet(SimDisk::new(1), 1);
@@ -342,7 +341,7 @@ impl Replay for Records {
 /// page is dirty: both must be durable when a checkpoint begins there.
 #[test]
 fn pages_that_redo_finds_in_part_are_synced() -> Result<()> {
-    // Without copies: else the open syncs them.
+    // Without copies: otherwise the open syncs the pages.
     let options = PagesOptions { doublewrite: false, ..test_support::options(FRAMES) };
     let (disk, page, from) = killed_before_sync(options)?;
     let sim = quiet(disk, 2);

@@ -33,7 +33,7 @@ fn quiet(disk: SimDisk, seed: u64) -> SimEnv {
     SimEnv::on(disk, options)
 }
 
-/// Content of a page of the sessions test: one number, all over.
+/// Content of a page in the sessions test: one number, repeated.
 fn number(page: &[u8]) -> u64 {
     let first = u64::from_le_bytes(page[..8].try_into().expect("8 bytes"));
     assert!(page[..4000].chunks_exact(8).all(|w| w == &page[..8]), "seen half changed");
@@ -54,7 +54,7 @@ fn transfer(rig: &Fixture, a: PageNo, b: PageNo) -> Result<Lsn> {
     Ok(mtr.commit(&mut reserved))
 }
 
-/// The log has lost its last blocks, and says nothing of it (B1).
+/// The log has lost its last blocks without a trace (B1).
 #[test]
 fn a_page_newer_than_the_end_of_the_log_is_refused() {
     let sim = quiet(SimDisk::new(1), 1);
@@ -75,13 +75,13 @@ fn a_page_newer_than_the_end_of_the_log_is_refused() {
 struct Known {
     redo_from: Lsn,
     transfers: u64,
-    /// Pages that sessions own besides, each in a tree of its own.
+    /// Pages that sessions own in addition, each in a tree of its own.
     owned: BTreeSet<PageNo>,
     drops: u64,
 }
 
-/// Keeps the log from filling: its buckets are wider than this small log, so the law alone would
-/// not.
+/// Takes checkpoints so that the log does not fill: its buckets are wider than this small log, so
+/// the pacing law alone would not prevent that.
 fn checkpointer(rig: &Arc<Fixture>, known: &Arc<Mutex<Known>>) {
     let (rt, rig, known) = (rig.rt.clone(), rig.clone(), known.clone());
     let body = move || {
@@ -265,7 +265,7 @@ fn session(rig: &Fixture, pages: &[PageNo], known: &Mutex<Known>, rng: &mut Rng,
 }
 
 #[test]
-fn sessions_under_every_interleaving() {
+fn sessions_keep_the_sum_under_seeded_schedules() {
     let (mut transfers, mut evictions) = (0, 0);
     for seed in 0..150 {
         let (t, e) = sessions(seed);
@@ -378,10 +378,10 @@ fn a_failed_write_or_sync_stops_writes_and_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Every frame holds a page that cannot be written any more: reads go on, in frames of their own,
-/// and find what was changed. The pool shrinks no more.
+/// Every frame holds a page that can no longer be written: reads continue in further frames and
+/// find the changes. The pool no longer shrinks.
 #[test]
-fn reads_go_on_in_a_pool_that_is_all_dirty_when_writes_stop() -> Result<()> {
+fn reads_continue_in_an_all_dirty_pool_after_writes_stop() -> Result<()> {
     const FRAMES: usize = 96;
     let sim = quiet(SimDisk::new(5), 5);
     let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?;
@@ -427,7 +427,7 @@ fn reads_go_on_in_a_pool_that_is_all_dirty_when_writes_stop() -> Result<()> {
 /// A transaction that outlives the close has no provider of frames. It takes any frame that can be
 /// evicted, even if all were used recently, and gets an error if there is none.
 #[test]
-fn nobody_waits_for_a_frame_once_the_database_closes() -> Result<()> {
+fn no_thread_waits_for_a_frame_after_close() -> Result<()> {
     const FRAMES: usize = 512;
     let sim = quiet(SimDisk::new(5), 5);
     let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?;
@@ -455,12 +455,13 @@ fn nobody_waits_for_a_frame_once_the_database_closes() -> Result<()> {
     Ok(())
 }
 
-/// Threads of redo make room for themselves; another one may have taken it before the credit is.
+/// Redo threads free frames for themselves; another thread may take such a frame before the credit
+/// is taken.
 #[test]
-fn a_frame_is_made_free_while_nobody_provides_any() -> Result<()> {
+fn a_thread_frees_frames_itself_when_there_is_no_provider() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);
     let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?;
-    // Some pages of the map are dirty too.
+    // Some space map pages are dirty too.
     while rig.pages.supply.available() > 8 {
         rig.alloc(7, None, 0)?;
     }
@@ -470,8 +471,8 @@ fn a_frame_is_made_free_while_nobody_provides_any() -> Result<()> {
     Ok(())
 }
 
-/// A pool so short of frames that there is a batch of cold pages in every beat; the pages that hold
-/// up the checkpoint are in use, so they are never cold.
+/// A pool so short of frames that every beat has a batch of cold pages; the pages that hold up the
+/// checkpoint are in use, so they are never cold.
 #[test]
 fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);
@@ -496,15 +497,15 @@ fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
         rig.pages.clean_beat()?;
     }
     assert_eq!((rig.pages.required_pages(), rig.pages.dirty_pages_of(TreeId(1))), (0, 0));
-    // All that is left of the batches went to those that were asked for.
+    // The rest of each batch went to the requested pages.
     assert!(rig.rt.metrics.get(Metric::FlushDone) > 400);
     Ok(())
 }
 
-/// A freed page is dirty still when another tree gets it; and who flushes is not told by a batch
-/// that nothing could go into that nothing was left to write.
+/// A freed page is still dirty when another tree gets it. The flush must not take a batch without
+/// room for it as a sign that no page is left to write.
 #[test]
-fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
+fn a_flush_of_a_tree_waits_for_a_page_that_another_tree_freed() -> Result<()> {
     let sim = SimEnv::new(5);
     let rig = Arc::new(test_support::create(sim.runtime(), 128, LOG_BYTES)?);
     let (page, _) = rig.alloc(1, None, 1)?;
@@ -538,16 +539,16 @@ fn a_flush_of_pages_waits_for_those_another_tree_had() -> Result<()> {
     Ok(())
 }
 
-/// A thread that waits for pages which another thread is flushing sleeps: the time of the device
+/// A thread that waits for pages which another thread is flushing sleeps: the speed of the device
 /// does not determine how often it checks.
 #[test]
-fn a_flush_of_pages_sleeps_while_others_write_them() -> Result<()> {
+fn a_flush_sleeps_while_another_thread_writes_its_pages() -> Result<()> {
     let sim = SimEnv::new(5);
     let rig = Arc::new(test_support::create(sim.runtime(), 128, LOG_BYTES)?);
     let (page, _) = rig.alloc(1, None, 1)?;
     let frame = rig.pages.translation.get(page).expect("resident");
     rig.log.wait_durable(rig.log.end())?;
-    // Its copy and itself take seconds.
+    // Writing the page and its copy takes seconds.
     sim.set_device(1_000);
     let (writer, flusher, before) = (rig.clone(), rig.clone(), sim.switches());
     let write = move || {
@@ -564,9 +565,10 @@ fn a_flush_of_pages_sleeps_while_others_write_them() -> Result<()> {
     Ok(())
 }
 
-/// A flush of all pages is of those that are dirty when it begins: others may go on writing.
+/// A flush of all pages covers the pages that are dirty when it begins: other threads may continue
+/// to write.
 #[test]
-fn a_flush_of_all_pages_ends_while_others_change_them() -> Result<()> {
+fn a_flush_of_all_pages_ends_while_writers_continue() -> Result<()> {
     const LIMIT_NS: u64 = 10_000_000_000;
     for seed in 0..20 {
         let sim = SimEnv::new(seed);
@@ -603,9 +605,9 @@ fn a_flush_of_all_pages_ends_while_others_change_them() -> Result<()> {
     Ok(())
 }
 
-/// The system reports lost bytes to one sync, which may be another's than the writer's.
+/// The system reports lost bytes to one sync, which may not be the sync of the writer.
 #[test]
-fn a_write_counts_only_if_no_sync_beside_it_failed() -> Result<()> {
+fn a_write_is_durable_only_if_no_concurrent_sync_failed() -> Result<()> {
     let mut counted = 0;
     for seed in 0..60 {
         let sim = SimEnv::new(seed);

@@ -21,7 +21,7 @@ fn rig(frames: usize) -> (Arc<MemEnv>, Fixture) {
     (env, rig)
 }
 
-/// Runs the checkpointer's part, so that the log does not fill.
+/// Does the checkpointer's work, so that the log does not fill.
 fn checkpoint(rig: &Fixture) {
     let at = rig.checkpoint().expect("durable");
     rig.log.set_checkpoint(at).expect("moves");
@@ -35,7 +35,7 @@ fn count(page: &[u8]) -> u64 {
 }
 
 #[test]
-fn threads_on_few_frames_see_whole_pages() -> Result<()> {
+fn threads_on_few_frames_see_consistent_pages() -> Result<()> {
     const PAGES: u64 = 300;
     let (env, rig) = rig(96);
     let stop = rig.background();
@@ -70,10 +70,10 @@ fn threads_on_few_frames_see_whole_pages() -> Result<()> {
     Ok(())
 }
 
-/// The clock waits for what the cleaner will free. Where that turns out to be nothing, the provider
-/// hears of it: who wants more frames than the low mark has nobody else to wake.
+/// The clock waits for frames that the cleaner will free. If the cleaner frees none, it notifies
+/// the provider: a thread that wants more frames than the low mark wakes no other thread.
 #[test]
-fn the_clock_stands_still_for_the_cleaner_and_no_longer() -> Result<()> {
+fn the_clock_waits_for_the_cleaner_until_it_has_nothing_to_free() -> Result<()> {
     let (_, rig) = rig(512);
     let supply = &rig.pages.supply;
     assert_eq!((supply.low(), supply.high()), (16, 32));
@@ -105,7 +105,8 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
     Ok(())
 }
 
-/// The queue to the cleaner may be full where many frames are wanted: clean ones are still found.
+/// The queue to the cleaner may be full when many frames are wanted: the clock still finds clean
+/// frames.
 #[test]
 fn a_full_queue_does_not_stop_the_clock() {
     let supply = crate::pool::free_list::FreeList::new(100_000);
@@ -114,9 +115,9 @@ fn a_full_queue_does_not_stop_the_clock() {
     assert_eq!(supply.cold_wanted(0, 0), crate::pool::free_list::BEAT_COLD);
 }
 
-/// A step of the provider, on a clock of which the last frames are clean.
+/// A step of the provider on a clock whose last frames are clean.
 #[test]
-fn a_step_meets_as_many_dirty_frames_as_are_wanted_and_no_more() {
+fn a_step_queues_no_more_dirty_frames_than_are_wanted() {
     let supply = crate::pool::free_list::FreeList::new(1_024);
     assert!(supply.try_credits(supply.available()) && supply.gives_up());
     let mut hand = 0;
@@ -133,7 +134,7 @@ fn a_step_meets_as_many_dirty_frames_as_are_wanted_and_no_more() {
             }
         }
     };
-    // 64 are wanted and a batch beyond, which is as many.
+    // 64 are wanted, plus a batch: that is as many.
     let did =
         |freed, cold, wakes_cleaner, goes_on| Provided { freed, cold, wakes_cleaner, goes_on };
     assert_eq!(supply.provide(1_024, &mut step), did(0, 128, true, false));
@@ -220,10 +221,10 @@ fn concurrent_readers_read_a_page_once() -> Result<()> {
     Ok(())
 }
 
-/// A5: a page has one copy in memory. Scans read pages ahead, from storage; what writers have
-/// changed since they were written, scans see all the same.
+/// A5: a page has one copy in memory. Scans read pages ahead from storage, and still see changes
+/// that writers made since those pages were written.
 #[test]
-fn a_scan_reads_the_frame_that_writers_change() -> Result<()> {
+fn a_scan_sees_changes_made_after_its_read_ahead() -> Result<()> {
     const PAGES: usize = 32;
     let (env, rig) = rig(96);
     let mut pages = Vec::new();
@@ -242,7 +243,7 @@ fn a_scan_reads_the_frame_that_writers_change() -> Result<()> {
         })
     };
     let scan = |page: PageNo| rig.pages.read(page, Access::UseOnce);
-    // Asked for, then changed before the scan comes; and changed behind the scan.
+    // Requested, then changed before the scan arrives; and changed behind the scan.
     rig.pages.prefetch(&pages);
     pages.iter().step_by(2).try_for_each(|page| change(*page, 2).map(drop))?;
     for (i, page) in pages.iter().enumerate() {
@@ -260,7 +261,7 @@ fn a_scan_reads_the_frame_that_writers_change() -> Result<()> {
 }
 
 #[test]
-fn a_dropped_mini_transaction_changed_nothing() -> Result<()> {
+fn a_dropped_mini_transaction_changes_nothing() -> Result<()> {
     let (_, rig) = rig(64);
     let (before, free) = (rig.pages.space_stats(), rig.pages.supply.available());
     for _ in 0..3 {
@@ -278,7 +279,7 @@ fn a_dropped_mini_transaction_changed_nothing() -> Result<()> {
 }
 
 #[test]
-fn versions_never_go_back() -> Result<()> {
+fn page_versions_never_decrease() -> Result<()> {
     let (_, rig) = rig(64);
     let (page, _) = rig.alloc(1, None, 1)?;
     let token = rig.pages.read(page, Access::Normal)?.token();
@@ -377,10 +378,10 @@ fn a_drop_gives_the_space_back() -> Result<()> {
     Ok(())
 }
 
-/// A crash between the free and the punching: nobody would come back to those blocks, however many
-/// they are, but whoever needs them some day.
+/// A crash between the free and the punching: no later operation would punch those blocks, however
+/// many they are, except a reuse of the extent.
 #[test]
-fn what_was_freed_before_a_crash_is_given_back_after_it() -> Result<()> {
+fn extents_freed_before_a_crash_are_punched_after_it() -> Result<()> {
     let (env, rig) = rig(1024);
     for _ in 0..700 {
         rig.alloc(9, None, 3)?;
@@ -396,7 +397,7 @@ fn what_was_freed_before_a_crash_is_given_back_after_it() -> Result<()> {
     assert_eq!(rig.pages.space_stats().pending_extents, 0);
     while rig.pages.reclaim_beat()? == evenkeel_base::Beat::More {}
     assert!(env.used_bytes() + (2 << 20) <= full + (1 << 16), "of {full} {}", env.used_bytes());
-    // They are there to be used, and what is in use is as it was.
+    // They can be used again, and pages in use are unchanged.
     let extents = rig.pages.space_stats().extents;
     for _ in 0..700 {
         rig.alloc(9, None, 5)?;
@@ -407,10 +408,10 @@ fn what_was_freed_before_a_crash_is_given_back_after_it() -> Result<()> {
     Ok(())
 }
 
-/// The revert of a row may hold the latch of a page while its table is dropped: what it writes
-/// comes after the free, and is for nobody.
+/// The rollback of a row may hold the latch of a page while its table is dropped: its change comes
+/// after the free and has no effect.
 #[test]
-fn a_record_for_a_page_that_was_freed_is_no_damage() -> Result<()> {
+fn a_redo_record_of_a_freed_page_is_no_damage() -> Result<()> {
     let (env, rig) = rig(1024);
     let mut last = PageNo(0);
     for _ in 0..700 {
@@ -434,8 +435,8 @@ fn a_record_for_a_page_that_was_freed_is_no_damage() -> Result<()> {
     Ok(())
 }
 
-/// A store with a log to be redone from `from` on: each old page changed twice, many records apart,
-/// and then as many new ones.
+/// A store whose log is redone from `from` on: each old page is changed twice, many records apart,
+/// followed by as many new pages.
 fn to_be_redone(old: &mut Vec<PageNo>, new: &mut Vec<PageNo>) -> Result<(Arc<MemEnv>, Lsn)> {
     let (env, rig) = rig(1024);
     for _ in 0..160 {
@@ -459,8 +460,8 @@ fn to_be_redone(old: &mut Vec<PageNo>, new: &mut Vec<PageNo>) -> Result<(Arc<Mem
     Ok((env, from))
 }
 
-/// What redo reads: neighbours with one read, pages whose life begins in the log not at all, a page
-/// once for all its changes that come together.
+/// Reads of redo: neighbours with one read, no read for pages that the log creates, and one read of
+/// a page for all of its changes that are close together.
 #[test]
 fn redo_reads_neighbours_together_and_new_pages_not_at_all() -> Result<()> {
     for (frames, page_reads_max, reads_max) in [(1024, 180, 60), (96, 320, 100)] {
@@ -480,8 +481,8 @@ fn redo_reads_neighbours_together_and_new_pages_not_at_all() -> Result<()> {
     Ok(())
 }
 
-/// Pages that the log changes far from each other are read in with their neighbours all the same,
-/// unless they have no room together.
+/// Pages whose changes are far apart in the log are still read with their neighbours, unless the
+/// pool has no room for them together.
 #[test]
 fn redo_reads_blocks_of_pages_however_the_log_mixes_them() -> Result<()> {
     let mut reads = Vec::new();
@@ -493,7 +494,7 @@ fn redo_reads_blocks_of_pages_however_the_log_mixes_them() -> Result<()> {
         }
         rig.pages.flush_all()?;
         let from = rig.checkpoint()?;
-        // Two of three, and of them every 40th after the other: few neighbours in 200 records.
+        // Two of three pages, in the order of every 40th: few neighbours in 200 records.
         let changed = |i: &usize| i % 3 != 1;
         for i in (0..40).flat_map(|first| (first..640).step_by(40)).filter(changed) {
             rig.mtr(1, |mtr| {

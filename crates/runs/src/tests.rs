@@ -1,4 +1,4 @@
-//! Tests of the whole component: a history model, and a small commit table and log to stand in for
+//! Tests of the whole component: a history model, and a small commit table and log in place of
 //! `txn` and `log`.
 
 mod builds;

@@ -1,5 +1,5 @@
-//! D2: what many small indexes cost: memory of one that nobody uses, files, syncs and records of
-//! flushes and of compactions. The figures are those of RFC 13; `--nocapture` prints them.
+//! D2: the cost of many small indexes: memory of an unused one, files, syncs and records of flushes
+//! and of compactions. RFC 13 has the figures; `--nocapture` prints them.
 #![allow(unsafe_code)]
 
 use evenkeel_base::metrics::Metric;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 /// Bytes of memory that an index takes at most, with a single run or without (D2).
 const COLD_BYTES_MAX: i64 = 64;
 
-/// The tests of this file count the memory of the process: one at a time.
+/// The tests of this file measure the memory of the process: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Bytes allocated now.
+/// Bytes currently allocated.
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 struct Counting;
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Every transaction is committed at ten times its id; no snapshots.
+/// Every transaction is committed at ten times its id; there are no snapshots.
 struct Commits;
 impl CommitTable for Commits {
     fn state(&self, txn: TxnId) -> TxnState {
@@ -172,7 +172,7 @@ fn bytes_each(before: i64, indexes: u32) -> i64 {
 }
 
 #[test]
-fn what_many_small_indexes_cost() {
+fn many_small_indexes_take_little_memory() {
     let _alone = ALONE.lock();
     const INDEXES: u32 = 20_000;
     let bed = Bed::new();
@@ -194,7 +194,7 @@ fn what_many_small_indexes_cost() {
 }
 
 #[test]
-fn what_is_read_takes_memory_only_while_there_is_room() {
+fn metadata_of_read_indexes_leaves_memory_when_room_is_short() {
     let _alone = ALONE.lock();
     const INDEXES: u32 = 5_000;
     let bed = Bed::new();
@@ -218,7 +218,7 @@ fn what_is_read_takes_memory_only_while_there_is_room() {
 }
 
 #[test]
-fn what_compactions_of_many_small_indexes_cost() {
+fn compactions_of_many_small_indexes_are_shared() {
     let _alone = ALONE.lock();
 
     const MERGED: u32 = 500;

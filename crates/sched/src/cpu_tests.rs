@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[test]
-fn the_processor_is_given_away_once_in_a_slice() {
+fn a_thread_yields_the_processor_once_a_slice() {
     let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS / 10));
     let sched = Scheduler::new(Runtime::new(env.clone()));
     let rt = sched.runtime().clone();
@@ -28,13 +28,14 @@ fn the_processor_is_given_away_once_in_a_slice() {
 
 #[test]
 fn threads_of_a_build_have_a_fifth_of_the_cores_beside_others() {
-    // Threads, cores, others' time: what of a fifth of the cores they have then, per cent.
+    // Threads, cores, time of others, and the percentage of a fifth of the cores that the threads
+    // then get.
     for (threads, cores, others_ns, share) in [
         (1, 1, SHARED_NS, 100),
         (3, 2, SHARED_NS, 100),
         (3, 2, 3_000_000, 100),
         (9, 8, SHARED_NS, 100),
-        // They have no more than that as it is.
+        // They have no more than that anyway.
         (1, 8, SHARED_NS, 59),
         (3, 2, 19_000_000, 37),
     ] {
@@ -51,7 +52,7 @@ fn threads_of_a_build_have_a_fifth_of_the_cores_beside_others() {
 
 #[test]
 fn a_build_pauses_only_where_users_are_at_work() {
-    // A thread that yields the processor gets it back a tick later.
+    // A thread that yields the processor runs again a tick later.
     let paused = |tick_ns: u64, users_work: bool| {
         let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), tick_ns));
         let sched = Scheduler::new(Runtime::new(env.clone()));
@@ -68,15 +69,15 @@ fn a_build_pauses_only_where_users_are_at_work() {
     };
     let (paused_often, waits) = paused(SHARED_NS, true);
     assert!(paused_often > 30 && waits == paused_often, "{paused_often}, {waits} waits");
-    // The first time the earlier work of the threads is unknown.
+    // The first time, the earlier work of the threads is unknown.
     assert!(paused(SHARED_NS, false).0 <= 1, "users rest");
     assert_eq!(paused(SHARED_NS / 2, true), (0, 0), "cores are free");
 }
 
 #[test]
 fn a_small_build_runs_like_one_more_client() {
-    // The build's threads work for two core-seconds beside busy users. Returns how long they have
-    // worked when the build gives way for the first time.
+    // The build's threads work for two core-seconds beside busy users. Returns how long they worked
+    // before the build first gave way.
     let gave_way = |entries: u64, bytes: u64| {
         let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SLICE_NS));
         let sched = Scheduler::new(Runtime::new(env));
@@ -97,7 +98,7 @@ fn a_small_build_runs_like_one_more_client() {
     let most = SMALL_BUILD_NS / BUILD_ENTRY_NS;
     let short = most * SHORT_ENTRY_BYTES;
     assert_eq!(gave_way(most + 1, short), Some(0), "a large one has no budget");
-    // One that was taken for small, and is not, goes on like a large one.
+    // A build that was estimated as small, but is not, continues like a large one.
     let first_ns = gave_way(most, short).expect("the budget ends");
     assert!((SMALL_BUILD_NS..2 * SMALL_BUILD_NS).contains(&first_ns), "{first_ns}");
     // Entries of 3,000 bytes, the longest there are, take several times as long as short ones.
@@ -107,20 +108,20 @@ fn a_small_build_runs_like_one_more_client() {
     assert!(few < most / 8, "{few} of {most}");
     assert_eq!(gave_way(few + 1, (few + 1) * 3_000), Some(0));
     assert!(gave_way(few, few * 3_000) > Some(0), "so few of them are a small build");
-    // Nothing overflows, and bytes alone are work as well.
+    // No overflow, and bytes alone count as work.
     assert_eq!(gave_way(u64::MAX, u64::MAX), Some(0));
     assert_eq!(gave_way(1, u64::MAX), Some(0));
 }
 
 #[test]
-fn what_a_thread_did_before_a_build_is_no_work_of_it() {
+fn work_before_a_build_does_not_count_for_it() {
     let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), SHARED_NS));
     let sched = Scheduler::new(Runtime::new(env.clone()));
     let rt = sched.runtime().clone();
     for _ in 0..10 {
         sched.begin_build_work();
         sched.give_way_to_users(1, &BuildBudget::default());
-        // A second for others, and a commit.
+        // A second of other work, and a commit.
         for _ in 0..1_000_000_000 / SHARED_NS {
             rt.env.now_ns();
         }
@@ -130,7 +131,7 @@ fn what_a_thread_did_before_a_build_is_no_work_of_it() {
     assert_eq!(given, [0, 0]);
 }
 
-/// Threads that work on seats: the most at a time, and beats done.
+/// Threads that work on seats: the largest number at a time, and their beats.
 fn at_work(seed: u64, cores: usize) -> (usize, usize) {
     let sim = SimEnv::new(seed);
     let rt = sim.runtime();
@@ -160,7 +161,7 @@ fn at_work(seed: u64, cores: usize) -> (usize, usize) {
 }
 
 #[test]
-fn as_many_work_for_nobody_as_a_quarter_of_the_cores() {
+fn seats_for_background_work_are_a_quarter_of_the_cores() {
     for seed in 0..4 {
         for (cores, seats) in [(1, 1), (2, 1), (4, 1), (8, 2), (16, 4)] {
             assert_eq!(at_work(seed, cores), (seats, 120), "seed {seed}, {cores} cores");
@@ -169,7 +170,7 @@ fn as_many_work_for_nobody_as_a_quarter_of_the_cores() {
 }
 
 #[test]
-fn what_a_user_waits_for_needs_no_seat() {
+fn work_that_a_user_waits_for_needs_no_seat() {
     let sim = SimEnv::new(1);
     let rt = sim.runtime();
     let sched = Scheduler::new(rt.clone());
@@ -195,7 +196,7 @@ fn what_a_user_waits_for_needs_no_seat() {
 }
 
 #[test]
-fn who_waits_for_a_seat_waits_for_the_governor() {
+fn waiting_for_a_seat_counts_as_a_governor_wait() {
     let env = Arc::new(TickingEnv::new(Arc::new(MemEnv::new()), 1000));
     let sched = Scheduler::new(Runtime::new(env.clone()));
     let rt = sched.runtime().clone();

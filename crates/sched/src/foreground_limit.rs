@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_follow_ingest_and_no_faster_where_users_wait() {
+    fn compactions_run_at_the_rate_of_ingest_while_users_wait() {
         let merges = |rate, most, enough| {
             compactions_in_foreground_limit(rate, most * MB, enough * MB, false) / MB
         };
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn users_keep_most_of_the_device_and_a_build_goes_on() {
+    fn users_keep_most_of_the_device_and_a_build_proceeds() {
         let seed = 9;
         println!("seed {seed}");
         let mut rng = Rng::new(seed);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_left_and_is_missed_once_each() {
+    fn a_miss_of_an_evicted_name_counts_once() {
         let (ghosts, event) = watching(1000, 10);
         (0..20).for_each(|name| ghosts.evicted(name * 7919));
         (0..20).for_each(|name| ghosts.missed(name * 7919 + 1));
@@ -127,7 +127,7 @@ mod tests {
 
     /// Names return after so many others have left: few are remembered beyond the table's size.
     #[test]
-    fn remembers_about_as_many_as_it_has_places() {
+    fn the_cache_remembers_about_as_many_names_as_it_has_places() {
         let hits_at_distance = |distance: u64| {
             let (ghosts, _) = watching(1000, u64::MAX);
             for name in 0..distance + 5000 {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn wakes_who_may_bring_memory_before_anything_is_missed() {
+    fn wanted_room_wakes_the_memory_thread_before_any_miss() {
         let (ghosts, event) = watching(1000, 4000);
         (0..499).for_each(|_| ghosts.wants_room());
         assert_eq!(event.now(), 0);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_nothing_before_somebody_watches() {
+    fn nothing_is_remembered_before_the_cache_is_watched() {
         let ghosts = GhostCache::default();
         ghosts.evicted(1);
         ghosts.missed(1);

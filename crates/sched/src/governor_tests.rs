@@ -11,19 +11,19 @@ fn demand(required: [u64; CLASSES], surplus: [u64; CLASSES]) -> [Demand; CLASSES
 fn bandwidth_is_divided_by_demand_and_share() {
     let none = [0; CLASSES];
     let ask = |surplus| demand(none, surplus);
-    // Below the budget everyone gets what he asks, and never less than his share of 100.
+    // Below the budget every class gets its request, and at least its share of 100.
     assert_eq!(divide(1600, &ask([200, 0, 0, 300, 0, 0])), [200, 100, 100, 300, 100, 100]);
     // Above it: minimum shares, then by priority.
     assert_eq!(divide(1600, &ask([0, 0, 0, 9000, 9000, 0]))[3..], [1500, 100, 100]);
     assert_eq!(divide(1600, &ask([9000; 6])), [1100, 100, 100, 100, 100, 100]);
-    // Required work has gone through: only the minimum shares are left.
+    // Required work has taken the budget: only the minimum shares are left.
     let full = demand([0, 5000, 0, 0, 0, 0], [0, 0, 0, 9000, 9000, 0]);
     assert_eq!(divide(1600, &full)[3..], [100, 100, 100]);
     assert_eq!(divide(UNLIMITED, &full), [UNLIMITED; CLASSES]);
 }
 
 #[test]
-fn division_keeps_its_promises() {
+fn division_keeps_minimum_shares_and_priorities() {
     let seed = 7;
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
@@ -43,11 +43,12 @@ fn division_keeps_its_promises() {
         let useful: Vec<u64> = rates.iter().zip(surplus).map(|(r, s)| *r.min(&s)).collect();
         // No class is starved; a class that requests less than the minimum is not reduced.
         assert!(useful.iter().zip(surplus).all(|(u, s)| *u >= s.min(least)));
-        // Together with the required work they stay inside, but for the minimum shares.
+        // Together with the required work they stay within the budget, except for the minimum
+        // shares.
         let sum: u64 = useful.iter().sum();
         let left = budget.saturating_sub(required.iter().sum());
         assert!(sum <= left.max(least * CLASSES as u64));
-        // A class gets more than its minimum only if every more urgent one has all it asks for.
+        // A class gets more than its minimum only if every more urgent class has its whole request.
         for low in 1..CLASSES {
             if useful[low] > least {
                 assert!((0..low).all(|high| useful[high] == surplus[high]), "{demand:?}");
@@ -82,7 +83,7 @@ fn the_budget_shrinks_as_latency_grows() {
 }
 
 #[test]
-fn the_budget_moves_by_steps_and_is_never_nothing() {
+fn the_budget_moves_in_steps_and_never_reaches_zero() {
     let seed = 8;
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
@@ -92,7 +93,7 @@ fn the_budget_moves_by_steps_and_is_never_nothing() {
             1 + rng.below(1 << bits)
         };
         let (best, slower, more) = (number(40), number(30), number(30));
-        // As it may be with this device: no bound, or below twice its best rate.
+        // A previous budget that this device allows: unlimited, or below twice its best rate.
         let bounded = 1 + rng.below(2 * best);
         let previous = if rng.below(4) == 0 { UNLIMITED } else { bounded };
         let next = budget(previous, best, slower);
@@ -103,22 +104,22 @@ fn the_budget_moves_by_steps_and_is_never_nothing() {
             (_, UNLIMITED) => assert!(previous >= best && slower <= SLOWER * 16, "{at}"),
             _ => assert!(next >= previous / 2 && next <= 2 * previous, "{at}"),
         }
-        // The slower the device the less.
+        // A slower device gives a smaller budget.
         assert!(budget(previous, best, slower + more) <= next, "{at}, {more} slower");
-        // As good as ever there is no bound soon, however low it was.
+        // At the best latency the budget soon becomes unlimited, however low it was.
         let mut up = previous;
         (0..42).for_each(|_| up = budget(up, best, 16));
         assert_eq!(up, UNLIMITED, "{at}");
-        // However slow, it ends at a part of the best rate.
+        // However slow the device, the budget stops falling at a fraction of the best rate.
         let mut down = previous;
         (0..60).for_each(|_| down = budget(down, best, u64::MAX / 32));
         assert_eq!(down, (best / CUT_MAX).max(1), "{at}");
     }
 }
 
-/// A device of which another process takes more and more: background work requests all of it.
+/// A device that another process occupies more and more, while background work requests all of it.
 #[test]
-fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
+fn compactions_yield_to_a_busy_device_and_required_work_does_not() {
     let governor = PriorityGovernor::default();
     let (mut now, mut merged, mut built) = (0u64, Vec::new(), Vec::new());
     for second in 0..30u64 {
@@ -151,8 +152,8 @@ fn merges_give_way_to_a_busy_device_and_required_work_does_not() {
     assert!(merged[25] > 200, "all of it again");
 }
 
-/// The device is as quick as ever; only what is asked of it changes from large writes to small
-/// ones, each with a sync behind it.
+/// The device keeps its speed; only the requests change from large writes to small ones, each with
+/// a sync behind it.
 #[test]
 fn small_requests_are_not_a_slow_device() {
     let governor = PriorityGovernor::default();
@@ -172,9 +173,9 @@ fn small_requests_are_not_a_slow_device() {
     assert_eq!(waited, 0, "nanoseconds");
 }
 
-/// What is not known of a shape follows from others, and is never said of a device too quick.
+/// The latency of an unmeasured request shape is estimated from measured shapes, never too low.
 #[test]
-fn shapes_never_seen_follow_from_others() {
+fn unmeasured_request_shapes_are_estimated_from_measured_ones() {
     let mut samples: [Sample; CLASSES] = Default::default();
     assert!(known(&samples).as_flattened().iter().all(|best| *best == 0));
     // Two requests of 64 KiB together in 1 ms, four times.
@@ -192,7 +193,7 @@ fn shapes_never_seen_follow_from_others() {
     assert_eq!(samples[1].slower(&known), Some(160));
 }
 
-/// A tick in which no wait ended is no end of them; an hour of which nobody asked is.
+/// A tick in which no wait ended does not end the waiting; an hour without a request does.
 #[test]
 fn users_wait_until_two_ticks_have_passed() {
     const MS: u64 = 1_000_000;
@@ -210,14 +211,14 @@ fn users_wait_until_two_ticks_have_passed() {
     assert!(!governor.users_wait(3_600_000 * MS));
 }
 
-/// Users wait for the log all the time while an index is built, and the device is as quick as ever.
+/// Users wait for the log all the time while an index is built, and the device keeps its speed.
 #[test]
 fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     const MB: u64 = 1_000_000;
     let (stalls, journal) = (Arc::new(WaitEvents::default()), Arc::new(Journal::default()));
     journal.keep(true);
     let governor = PriorityGovernor::new(stalls.clone(), journal.clone());
-    // Bytes that the build moves in each half a second, of a disk of 40 MB/s.
+    // Bytes that the build moves in each half second, on a disk of 40 MB/s.
     let (mut now, mut moved, mut at_once) = (0u64, Vec::new(), Vec::new());
     let mut users_wait = Vec::new();
     for half in 1..=8u64 {
@@ -233,7 +234,7 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
             now += wait + took;
             match half {
                 1 | 2 => stalls.record(evenkeel_base::Cause::LogSync, wait + took),
-                // A build of its own, and who waits for a row, are no reason.
+                // The build's own waits and waits for a row are no reason to hold it back.
                 3 | 4 => {
                     stalls.record(evenkeel_base::Cause::PageRead, took);
                     stalls.exclude(evenkeel_base::Cause::PageRead, took);
@@ -260,7 +261,7 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
     }
     let wait = governor.grant_pages(Class::Ddl, 64 << 10, 6_400_000, now);
     assert!((60_000_000..70_000_000).contains(&wait), "256 KB at 4 MB/s: {wait}");
-    // Each decision follows from what is told of it, and begins where the one before ended.
+    // Each decision follows from its recorded inputs and begins where the one before ended.
     let decisions = journal.take();
     let named = |names: &[&str], name| names.iter().position(|n| *n == name).expect("a field");
     let (inputs, outputs) = Law::Governor.fields();
@@ -279,12 +280,12 @@ fn a_build_leaves_most_of_the_device_to_users_who_wait_for_it() {
 
 /// Users wait for the log all the time beside compactions that ingest needs.
 #[test]
-fn merges_take_what_is_enough_until_they_are_needed_at_once() {
+fn compactions_take_just_enough_until_they_are_required() {
     const MB: u64 = 1_000_000;
     let (stalls, journal) = (Arc::new(WaitEvents::default()), Arc::new(Journal::default()));
     journal.keep(true);
     let governor = PriorityGovernor::new(stalls.clone(), journal.clone());
-    // Bytes that compactions move in a second, of a disk of 40 MB/s.
+    // Bytes that compactions move in a second, on a disk of 40 MB/s.
     let mut now = 0u64;
     let mut second = |enough: u64, users_wait: bool| {
         governor.set_enough_for_compactions(enough);
@@ -315,7 +316,7 @@ fn merges_take_what_is_enough_until_they_are_needed_at_once() {
     governor.set_crowded(false);
     second(12 * MB, false);
     assert!(all.contains(&second(12 * MB, false)), "they no longer do");
-    // Ingest waits for them: what it waited while they were held back is none of this.
+    // Ingest waits for compactions: its waits while they were held back do not count.
     second(12 * MB, true);
     stalls.record(evenkeel_base::Cause::CompactionDebt, 100_000_000);
     second(12 * MB, true);
@@ -332,9 +333,10 @@ fn merges_take_what_is_enough_until_they_are_needed_at_once() {
     }
 }
 
-/// Of what users who wait leave, a build goes first; the pages of a rest have a little in any case.
+/// A build comes first in the bandwidth that waiting users leave; idle flushing has a little in any
+/// case.
 #[test]
-fn pages_at_rest_have_what_a_build_leaves() {
+fn idle_flushing_takes_the_bandwidth_that_a_build_leaves() {
     const MB: u64 = 1_000_000;
     let rate = |waited_permille: u64, build: u64| {
         let mut surplus = [0; CLASSES];

@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The governor holds an index build back beside users who wait for a device of 10 MB/s; asked to
-/// stop it pauses no longer, in none of its threads.
+/// The governor holds an index build back beside users who wait for a device of 10 MB/s; once asked
+/// to stop, no thread of the build pauses any longer.
 #[test]
-fn a_build_that_is_to_stop_ends_its_pauses() {
+fn a_build_asked_to_stop_ends_its_pauses() {
     const MIB: u64 = 1 << 20;
     let sim = SimEnv::new(1);
     let (rt, stop) = (sim.runtime(), Arc::<Stop>::default());
@@ -46,9 +46,9 @@ fn a_build_that_is_to_stop_ends_its_pauses() {
     assert!(rt.stalls.get(Cause::Governor).us > 500_000, "it was held back before");
 }
 
-/// As a thread that keeps a database for itself and ends. (A panic there ends the process.)
+/// A thread that keeps a database in a thread local and ends. (A panic there ends the process.)
 #[test]
-fn a_thread_may_wait_while_it_ends() {
+fn a_thread_may_wait_in_its_destructors() {
     struct Last(Arc<Scheduler>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -61,7 +61,7 @@ fn a_thread_may_wait_while_it_ends() {
     let ends = Scheduler::new(rt.clone());
     let thread = std::thread::spawn(move || {
         LAST.set(Some(Last(ends.clone())));
-        // What is there first goes last.
+        // The first thread local is destroyed last.
         drop(ends.building(Arc::default()));
     });
     thread.join().expect("it ends");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_and_flushed_is_not_decoded() {
+    fn replay_skips_settled_and_flushed_records() {
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         let txns = Txns::create(rt.clone(), TxnOptions::default());
         let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };

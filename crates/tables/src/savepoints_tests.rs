@@ -26,7 +26,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 proptest! {
     #[test]
-    fn are_found_replaced_and_forgotten_as_in_a_list(ops in ops()) {
+    fn savepoints_agree_with_a_list(ops in ops()) {
         let mut savepoints = Savepoints::default();
         let mut list: Vec<(u8, u32)> = Vec::new();
         let mut mark = 0;

@@ -31,7 +31,7 @@ fn limits_hold_at_the_limit_and_one_beyond() {
     };
     assert_eq!(code(&with_indexes(limits::INDEXES_MAX)), None);
     assert_eq!(code(&with_indexes(limits::INDEXES_MAX + 1)), Some(Code::TooManyIndexes));
-    // Those of an ALTER are there beside those whose place they take.
+    // An ALTER has its new columns and the ones that they replace at the same time.
     let mut spec = with_indexes(limits::INDEXES_MAX);
     let provisional = |i| IndexSpec::new(&format!("{}n{i}", crate::PROVISIONAL), &["c1"]);
     spec.indexes.extend((0..limits::INDEXES_MAX).map(provisional));
@@ -78,7 +78,7 @@ fn limits_hold_at_the_limit_and_one_beyond() {
 }
 
 #[test]
-fn a_table_that_changed_often_meets_its_limits() {
+fn a_table_changed_often_reaches_its_limits() {
     let mut def = define(&columns(1), 4096).expect("defines");
     let spec = |i: usize| ColumnSpec::new(&format!("later{i}"), ColumnType::Int32).nullable();
     for i in 1..limits::COLUMNS_EVER_MAX {
@@ -96,7 +96,7 @@ fn a_table_that_changed_often_meets_its_limits() {
 }
 
 #[test]
-fn a_primary_key_that_may_be_too_long_becomes_a_unique_index() {
+fn a_possibly_too_long_primary_key_becomes_a_unique_index() {
     let spec = |max| {
         TableSpec::new().column(ColumnSpec::new("k", ColumnType::Bytes { max })).primary_key(&["k"])
     };

@@ -1,4 +1,5 @@
-//! Shapes: rows written in one format are read through every later one; ranges become byte bounds.
+//! Table layouts: rows written in one format are read through every later one; ranges convert to
+//! byte bounds.
 
 use super::*;
 use crate::range::{ByteRange, Range};
@@ -43,7 +44,7 @@ fn rows_of_old_formats_are_read_through_new_ones() {
         assert!(view.value(want.len()).is_err());
     };
     check(&first, &key, &row, &values);
-    // A column comes: old rows show its default.
+    // A column is added: old rows show its default.
     def.entry.row_version = 2;
     let column = ColumnSpec::new("d", ColumnType::Int32).default_value(42i64);
     def.push_column(&column).unwrap();
@@ -54,19 +55,19 @@ fn rows_of_old_formats_are_read_through_new_ones() {
     wider[3] = Value::Int(43);
     let (key2, row2) = encode(&second, &wider);
     check(&second, &key2, &row2, &wider);
-    // A column goes: rows of both formats are read without it.
+    // A column is dropped: rows of both formats are read without it.
     def.entry.row_version = 3;
     def.columns[1].entry.dropped_in = 3;
     def.indexes.clear();
     let third = layout(def.clone(), 3);
     check(&third, &key, &row, &[Value::Int(-5), Value::Int(7), Value::Int(42)]);
     check(&third, &key2, &row2, &[Value::Int(-5), Value::Int(7), Value::Int(43)]);
-    // A row of a format the catalog does not know is refused.
+    // A row of a format that the catalog does not know is refused.
     assert!(first.view(&key2, &row2).is_err());
 }
 
 #[test]
-fn ranges_become_byte_bounds() {
+fn ranges_convert_to_byte_bounds() {
     let layout = layout(base(), 1);
     let key = |c: i64, a: i64| {
         let mut out = Vec::new();
@@ -93,7 +94,7 @@ fn ranges_become_byte_bounds() {
         inside(&range(Bound::Included(&eight), Bound::Included(&eight))),
         [(8, 1), (8, 2), (8, 3)]
     );
-    // c is descending: beyond 8 comes 7.
+    // c is descending: after 8 comes 7.
     assert_eq!(inside(&range(Bound::Excluded(&eight), Bound::Unbounded)), [(7, 1), (7, 2), (7, 3)]);
     assert_eq!(inside(&range(Bound::Unbounded, Bound::Excluded(&eight_two))).len(), 4);
     assert_eq!(inside(&range(Bound::Unbounded, Bound::Included(&eight_two))).len(), 5);

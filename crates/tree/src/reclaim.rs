@@ -338,7 +338,7 @@ mod tests {
 
     /// Entries that an old snapshot makes wait never keep ready ones out; both are bounded.
     #[test]
-    fn those_that_wait_leave_room_for_those_that_are_ready() {
+    fn waiting_leaves_do_not_keep_ready_ones_out_of_the_queue() {
         let mut queue = Queue::default();
         let mut push = |leaf: usize, horizon: u64| {
             let (tree, root, leaf) = (TreeId(7), PageNo(1), PageNo(leaf as u64));

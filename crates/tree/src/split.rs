@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prefix_ahead_is_what_as_many_keys_will_share() {
+    fn the_next_leaf_gets_the_prefix_that_its_keys_will_share() {
         let ahead = |low: u64, sep: u64| prefix_ahead(&low.to_be_bytes(), &sep.to_be_bytes());
         assert_eq!(ahead(0x0100, 0x0140), 7, "the next leaf ends at 0x0190");
         assert_eq!(ahead(0x01a0, 0x01e0), 6, "a carry");

@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Nobody has a snapshot: all below `gone` may leave.
+/// Trims without snapshots: all segments below `gone` may be dropped.
 fn trim(table: &CommitStates, gone: Lsn, keep: &dyn Fn(TxnId) -> bool) -> bool {
     let separators = &Separators { published: Lsn::MAX, ..Separators::default() };
     table.trim(&Trim { gone, flushed: gone, separators, keep })
 }
 
-/// What the purge does while there are snapshots.
+/// Trims like the purge while there are snapshots.
 fn purge(table: &CommitStates, snapshots: &Snapshots, flushed: Lsn) -> bool {
     let gone = Lsn(snapshots.horizon().0 + 1).min(flushed);
     let separators = &snapshots.separators();
@@ -41,7 +41,7 @@ fn trimming_keeps_what_is_still_needed() {
     let (active, aborted, pinned) = (TxnId(10), TxnId(11), TxnId(12));
     table.set(active, TxnState::Active);
     table.set(aborted, TxnState::Aborted);
-    // Runs have pending entries of it.
+    // Runs have pending entries of this transaction.
     let keep = |id| id == pinned;
     table.add_dead(pinned, UndoNo(3), UndoNo(5));
     assert!(trim(&table, Lsn(1 << 40), &keep));
@@ -78,8 +78,8 @@ fn ids_above_the_log_after_a_restart() {
 
 #[test]
 fn readers_never_see_a_recycled_slot() {
-    // The state of id n is Committed(n + 1) or absent, never another's; while its segment retires
-    // it has the least timestamp of it.
+    // The state of id n is Committed(n + 1) or absent, never that of another id; while its segment
+    // retires it may be the segment's lowest timestamp.
     let table = Arc::new(CommitStates::new(SEGMENT_IDS));
     let stop = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..2)
@@ -144,7 +144,7 @@ fn a_long_snapshot_keeps_few_slots() {
             purge(&table, &snapshots, Lsn(10 * n - 500));
         }
     }
-    // A segment for each snapshot that lies within its commits, and the newest.
+    // A segment for each snapshot that lies within its commits, and the newest one.
     assert!(table.free.lock().used <= 3 + 256 / 64 + 2, "{}", table.free.lock().used);
     let facts = table.facts.read();
     assert!(facts.spans.len() <= 4 && facts.exceptions.is_empty(), "{:?}", facts.spans);
@@ -154,7 +154,8 @@ fn a_long_snapshot_keeps_few_slots() {
             assert_eq!(sees(&table, Lsn(10 * newest.0), id), id <= *newest, "{id} at {newest}");
         }
     }
-    // Snapshots go from the middle out: what nothing tells apart any more joins.
+    // Snapshots are released from the middle outwards: segments that no snapshot separates are
+    // joined.
     snapshots.release(held[1].0);
     while purge(&table, &snapshots, Lsn::MAX) {}
     assert!(table.facts.read().spans.len() <= 2);
@@ -166,9 +167,9 @@ fn a_long_snapshot_keeps_few_slots() {
     assert_eq!(table.floor.load(Ordering::Relaxed), 64_000, "all that are assigned in full");
 }
 
-/// A transaction that was undecided while its segment retired, also one that commits meanwhile.
+/// A transaction that was undecided while its segment retired, also one that commits during that.
 #[test]
-fn who_outlives_a_segment_keeps_a_timestamp_of_its_own() {
+fn a_transaction_that_outlives_its_segment_keeps_its_own_timestamp() {
     let (table, snapshots) = (CommitStates::new(8), Snapshots::new());
     let ids: Vec<TxnId> = (0..40).map(|_| table.assign()).collect();
     let (early, late) = (ids[9], ids[10]);
@@ -193,7 +194,7 @@ fn who_outlives_a_segment_keeps_a_timestamp_of_its_own() {
 }
 
 #[test]
-fn who_outlived_a_segment_is_taken_in() {
+fn a_late_commit_joins_its_retired_segment() {
     let (table, snapshots) = (CommitStates::new(8), Snapshots::new());
     snapshots.publish(Lsn(5));
     let (_, old) = snapshots.register();
@@ -219,13 +220,13 @@ fn who_outlived_a_segment_is_taken_in() {
     purge(&table, &snapshots, Lsn(301));
     assert!(!is_alone());
     assert!(!sees(&table, old, long) && sees(&table, Lsn(300), long));
-    // The others are told from what is older than them as before.
+    // The others remain distinct from everything older than them.
     assert!(ids.iter().all(|id| !sees(&table, old, *id)));
 }
 
-/// The directory is full of what snapshots tell apart.
+/// The directory is full of segments that snapshots separate.
 #[test]
-fn the_oldest_segment_gives_way() {
+fn a_full_directory_drops_its_oldest_segment() {
     let (table, snapshots) = (CommitStates::with_segments(8, 16), Snapshots::new());
     let mut held = Vec::new();
     for n in 1..=2_000u64 {
@@ -234,7 +235,7 @@ fn the_oldest_segment_gives_way() {
             held.push(snapshots.register());
             purge(&table, &snapshots, Lsn(10 * n));
         }
-        // All see past those before the first.
+        // All snapshots are newer than the ids before the first.
         let oldest = TxnId(id.0.saturating_sub(300).max(5));
         assert!(n < 5 || table.state(oldest) == TxnState::Committed(Lsn(10 * oldest.0)));
     }
@@ -246,11 +247,11 @@ fn the_oldest_segment_gives_way() {
 }
 
 #[test]
-fn snapshots_see_the_same_while_spans_form() {
+fn snapshots_see_the_same_commits_while_spans_form() {
     let table = Arc::new(CommitStates::new(16));
     let snapshots = Arc::new(Snapshots::new());
     let stop = Arc::new(AtomicBool::new(false));
-    // So that all that is committed later is needed.
+    // With this snapshot all later commits are needed.
     let (_, first) = snapshots.register();
     let spanned = Arc::new(AtomicU64::new(0));
     let purger = {
@@ -319,9 +320,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever was done, an id reads as it was set, unless trimming was allowed to drop it.
+    /// After any steps an id reads as it was set, unless trimming was allowed to drop it.
     #[test]
-    fn an_id_reads_as_it_was_set_unless_trimmed(script in prop::collection::vec(step(), 1..80)) {
+    fn a_state_reads_as_it_was_set_unless_trimmed(script in prop::collection::vec(step(), 1..80)) {
         let table = CommitStates::new(8);
         let mut model: Vec<(TxnId, TxnState, Vec<u32>, u32)> = Vec::new();
         let mut gone = 0;
@@ -371,7 +372,7 @@ proptest! {
                     && matches!(state, TxnState::Committed(cts) if cts.0 < gone);
                 if read != *state {
                     prop_assert!(may_be_gone, "{id} reads {read:?}, was {state:?}");
-                    // A segment behind one that stays is known as a whole.
+                    // A segment behind a kept one is known as a whole.
                     let older = matches!((read, *state),
                         (TxnState::Committed(a), TxnState::Committed(b)) if a < b);
                     prop_assert!(older, "{id} reads {read:?}, was {state:?}");
@@ -408,10 +409,10 @@ fn usage() -> impl Strategy<Value = Use> {
 }
 
 proptest! {
-    /// What the table says of a commit is what its timestamp would say: to each snapshot that is
-    /// there, to the horizon, and of whether a snapshot lies between two commits.
+    /// The table answers like the timestamp of a commit would: for each existing snapshot, for the
+    /// horizon, and on whether a snapshot lies between two commits.
     #[test]
-    fn spans_say_what_timestamps_would(script in prop::collection::vec(usage(), 1..250)) {
+    fn spans_answer_like_timestamps(script in prop::collection::vec(usage(), 1..250)) {
         let (table, snapshots) = (CommitStates::new(4), Snapshots::new());
         let mut open: Vec<TxnId> = Vec::new();
         let mut decided: Vec<(TxnId, TxnState)> = Vec::new();

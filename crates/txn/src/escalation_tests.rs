@@ -1,4 +1,4 @@
-//! Memory of locks: own ranges, limits, which keys become ranges and which do not.
+//! Memory of locks: own ranges, limits, and which keys are escalated to ranges.
 
 use crate::testing::*;
 use crate::{Deadline, Grant, KeyBounds, LockSpace, Mode, Policy, TxnOptions, TxnRef};
@@ -43,7 +43,7 @@ fn nothing_left(w: &World) {
     assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
 }
 
-/// Numbers below `n` in an order without one.
+/// The numbers below `n` in mixed order.
 fn shuffled(n: u32) -> impl Iterator<Item = u32> {
     (0..n).map(move |i| (u64::from(i) * 7_919 % u64::from(n)) as u32)
 }
@@ -68,7 +68,7 @@ fn own_ranges_lock_the_keys_in_them() {
     nothing_left(&w);
 }
 
-/// As many locks as it wants, in no order, take no more than a part of the memory.
+/// Any number of locks in mixed order takes no more than a fraction of the memory.
 #[test]
 fn one_transaction_locks_any_number_of_rows() {
     let w = world(small());
@@ -81,15 +81,15 @@ fn one_transaction_locks_any_number_of_rows() {
     assert!(peak <= small().lock_bytes / 2, "{peak}");
     let other = w.txns.begin();
     assert!((0..n).step_by(997).all(|i| !writes(&w, &other, i) && row(&w, &other, i, S).is_err()));
-    // Rows are locked, not what lies between them.
+    // The rows are locked, and the gaps between them are not.
     assert!(inserts(&w, &other, n / 2) && writes(&w, &other, n));
     w.txns.abort(&t).expect("ends");
     nothing_left(&w);
 }
 
-/// What others hold, wait for, or have a range over parts what is escalated.
+/// Locks, waits and ranges of other transactions divide the escalated ranges.
 #[test]
-fn a_stretch_ends_where_others_have_something() {
+fn escalation_stops_at_locks_and_waits_of_others() {
     let w = world(small());
     let (a, b, waiter) = (w.txns.begin(), w.txns.begin(), w.txns.begin());
     let (held, shared, awaited) = (100, 202, 300);
@@ -107,17 +107,17 @@ fn a_stretch_ends_where_others_have_something() {
             std::thread::yield_now();
         }
         w.txns.locks.escalate(&a);
-        // Those that others have something to do with stay keys.
+        // Keys that other transactions hold or wait for stay keys.
         assert_eq!(points(&a), 2);
         assert_eq!(a.locks.lock().ranges.len(), 5);
         let other = w.txns.begin();
         for i in (0..600).step_by(2).filter(|i| !(400..500).contains(i)) {
             assert!(!writes(&w, &other, i), "{i}");
-            // Where somebody waits nobody comes before him.
+            // Where a transaction waits, no other one gets ahead of it.
             assert_eq!(row(&w, &other, i, S).is_err(), i == awaited, "{i}");
         }
         assert!(inserts(&w, &other, held - 1) && !writes(&w, &other, held + 1));
-        // Nobody's way to what he holds is closed.
+        // The holder of a key can still take it.
         row(&w, &b, held + 1, X).expect("its own");
         assert!(writes(&w, &b, held + 1) && writes(&w, &b, 450));
         w.txns.commit(&other).expect("ends");
@@ -130,9 +130,10 @@ fn a_stretch_ends_where_others_have_something() {
     nothing_left(&w);
 }
 
-/// A key without a row in it makes a range keep rows out; the strongest lock is that of the range.
+/// A key without a row makes the range keep rows out; the range takes the strongest lock of its
+/// keys.
 #[test]
-fn a_range_locks_what_its_keys_did() {
+fn an_escalated_range_is_as_strong_as_its_keys() {
     for (is_absent, mode) in [(false, S), (true, S), (false, X)] {
         let w = world(small());
         let (a, b) = (w.txns.begin(), w.txns.begin());
@@ -157,9 +158,9 @@ fn a_range_locks_what_its_keys_did() {
     }
 }
 
-/// A range that waits for a range is not in the way of who holds that.
+/// A range that waits for a range does not block the holder of the latter.
 #[test]
-fn a_range_that_waits_keeps_nobody_from_what_his_range_has() {
+fn a_waiting_range_does_not_block_the_holder_of_a_range() {
     let w = world(small());
     let (a, b) = (w.txns.begin(), w.txns.begin());
     (0..20).for_each(|i| assert!(row(&w, &a, i, X).is_ok()));
@@ -180,13 +181,13 @@ fn a_range_that_waits_keeps_nobody_from_what_his_range_has() {
     nothing_left(&w);
 }
 
-/// Where nothing can be escalated a transaction is refused at its limit, and others are not.
+/// A transaction whose keys cannot be escalated is refused at its limit, and others are not.
 #[test]
-fn one_at_its_limit_takes_nothing_from_others() {
+fn a_transaction_at_its_lock_limit_leaves_others_their_memory() {
     let limit = 100_000;
     let w = world(TxnOptions { lock_bytes: limit, ..small() });
     let (a, b, c) = (w.txns.begin(), w.txns.begin(), w.txns.begin());
-    // Of another one, who shares it: no stretch is free of that.
+    // Another transaction shares the range: no stretch is free of its locks.
     range(&w, &b, 0, 1_000_000, S).expect("granted");
     let refused = (0..10_000).find_map(|i| row(&w, &a, i, S).err()).expect("refused");
     assert_eq!(refused.code(), Code::LocksFull);
@@ -196,7 +197,7 @@ fn one_at_its_limit_takes_nothing_from_others() {
         row(&w, &b, 2_000_000 + i, X).expect("others have room");
         row(&w, &c, 3_000_000 + i, X).expect("others have room");
     }
-    // What it has is locked still, and more if that goes.
+    // Its locks stay, and it gets more when that range is released.
     assert!((0..held).all(|i| row(&w, &c, i, X).is_err()));
     w.txns.unlock_row(&a, T, &key(7), S, false);
     row(&w, &a, 8_000, S).expect("there is room again");
@@ -206,7 +207,7 @@ fn one_at_its_limit_takes_nothing_from_others() {
     nothing_left(&w);
 }
 
-/// A lock of the statement that changes the row goes with that; one of an earlier statement stays.
+/// A failed statement releases its own lock of the row; the lock of an earlier statement stays.
 #[test]
 fn a_changed_row_keeps_the_lock_of_an_earlier_statement() {
     let w = world(small());
@@ -222,9 +223,9 @@ fn a_changed_row_keeps_the_lock_of_an_earlier_statement() {
     nothing_left(&w);
 }
 
-/// Letting go of one after the other of many, in any order, takes no search for each.
+/// Releasing many locks one after the other, in any order, takes no search for each.
 #[test]
-fn many_locks_are_let_go_in_any_order() {
+fn unlocking_in_any_order_searches_no_list() {
     let w = world(TxnOptions { lock_bytes: 1 << 30, ..small() });
     let t = w.txns.begin();
     let n = 200_003;

@@ -1,4 +1,4 @@
-//! The treap beside a list that is looked through.
+//! The treap against a list that is searched linearly.
 
 use crate::intervals::*;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn found(visit: &dyn Fn(Taker<'_>)) -> Vec<u64> {
 
 proptest! {
     #[test]
-    fn finds_what_a_list_finds(
+    fn intervals_agree_with_a_list(
         steps in prop::collection::vec((any::<bool>(), 0u8..20, 0u8..20), 1..120),
     ) {
         let (mut tree, mut list) = (Intervals::default(), Vec::<(u64, KeySpan)>::new());
@@ -48,9 +48,9 @@ proptest! {
     }
 }
 
-/// Of many ranges beside each other a look at one key looks at few.
+/// A lookup of one key among many adjacent ranges visits few of them.
 #[test]
-fn a_look_does_not_go_through_all() {
+fn a_lookup_visits_few_of_many_intervals() {
     let mut tree = Intervals::default();
     let key = |n: u32| n.to_be_bytes().to_vec();
     for n in 0..10_000u32 {

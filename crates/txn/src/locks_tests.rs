@@ -1,4 +1,4 @@
-//! Who conflicts with whom, turns, ranges, memory, deadlocks through locks and stamps together.
+//! Conflicts, turns, ranges, memory, and deadlocks through locks and stamps together.
 
 use super::*;
 use crate::testing::*;
@@ -138,7 +138,7 @@ fn a_waiter_that_gives_up_lets_others_pass() {
     });
 }
 
-/// Whoever is told of waits may panic.
+/// A receiver of wait reports that panics.
 struct Panics;
 
 impl crate::WaitWatch for Panics {
@@ -161,7 +161,7 @@ fn a_wait_that_unwinds_leaves_nothing_in_the_way() {
     unwinds(&|| w.txns.lock_range(&b, T, bounds(b"a", b"z"), X, wait));
     w.txns.abort(&b).expect("ends");
     w.txns.abort(&a).expect("ends");
-    // Would ask for ever if something of b were still asked for.
+    // This would wait forever if a request of b were still in the queue.
     assert_eq!(w.txns.inspect_locks(10).len(), 0);
     w.txns.lock_row(&c, at(b"k"), false, X, wait).expect("granted");
     w.txns.lock_range(&c, T, bounds(b"a", b"z"), X, wait).expect("granted");
@@ -225,7 +225,8 @@ fn a_million_changed_rows_need_no_lock_memory() {
     assert!(w.txns.undo_bytes() <= 1 << 20);
 }
 
-/// Deviates from D5 (RFC 15): until it is decided nobody passes a prepared transaction's locks.
+/// Deviates from D5 (RFC 15): no other transaction passes the locks of a prepared transaction until
+/// it is decided.
 #[test]
 fn a_prepared_transaction_keeps_its_locks() {
     for commits in [true, false] {
@@ -262,10 +263,10 @@ fn a_prepared_transaction_keeps_its_locks() {
     }
 }
 
-/// Two requests for X stand in front of one for S, and each of them closes a cycle with it: when
-/// the nearer one gives up, the other one still has to.
+/// Two requests for X precede one for S, and each closes a cycle with it: when the nearer one gives
+/// up, the other one still has to.
 #[test]
-fn a_cycle_behind_a_victim_is_broken_too() {
+fn a_second_cycle_behind_a_deadlock_victim_is_broken() {
     let w = world(small());
     let (a, b, c, d) = (w.txns.begin(), w.txns.begin(), w.txns.begin(), w.txns.begin());
     row(&w, &a, b"k", S).expect("free");

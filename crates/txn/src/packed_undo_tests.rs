@@ -15,7 +15,7 @@ fn a_long_snapshot_costs_little_memory() {
     const N: u32 = 100_000;
     let mut stamps = Vec::new();
     let mut most = 0;
-    // One that lasts: its id is far behind when it ends.
+    // A long transaction: its id is far behind when it ends.
     let slow = w.txns.begin();
     push(&w, &slow, 0);
     for n in 1..=N {
@@ -57,8 +57,8 @@ fn bytes_on_disk(w: &World) -> u64 {
     names.iter().map(|name| len(name).expect("a file")).sum()
 }
 
-/// Snapshots that come and go: each segment goes with the last chunk that somebody needs, though
-/// no checkpoint asked for its sync and others are written all the time.
+/// Snapshots begin and end: each segment is deleted with its last needed chunk, though no
+/// checkpoint requested its sync and others are written all the time.
 #[test]
 fn undo_on_disk_does_not_grow_with_time() {
     let w = world(TxnOptions { undo_bytes: 512 << 10, ..small() });
@@ -81,7 +81,7 @@ fn undo_on_disk_does_not_grow_with_time() {
     }
     let spilled = w.rt.metrics.get(Metric::UndoSpilledBytes);
     assert!(spilled > 20 << 20, "{spilled} bytes spilled");
-    // What 5,000 transactions left, and a segment that is needed in part.
+    // Undo of 5,000 transactions, and a segment that is needed in part.
     assert!(most < 10 << 20, "{most} bytes on disk");
     drop(old);
     w.log.wait_durable(w.txns.published()).expect("durable");

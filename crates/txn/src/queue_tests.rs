@@ -1,4 +1,5 @@
-//! The queue of a row: who is woken, in which order, who is told of whom, what a look costs.
+//! The queue of a row: which waiters are woken, in which order, which waits are reported, and the
+//! cost of a lookup.
 
 use crate::testing::*;
 use crate::{Deadline, Grant, KeyBounds, LockSpace, Mode, Policy, TxnRef, WaitWatch};
@@ -32,7 +33,7 @@ fn begin(w: &World, n: usize) -> Vec<TxnRef> {
     (0..n).map(|_| w.txns.begin()).collect()
 }
 
-/// Each comes behind the one before; tells of itself once it is granted.
+/// Each waiter queues behind the one before it, and reports when it is granted.
 fn wait_in_line<'s, 'e>(
     s: &'s Scope<'s, 'e>,
     w: &'e World,
@@ -54,9 +55,9 @@ fn wait_in_line<'s, 'e>(
     threads
 }
 
-/// The row goes from each to the next; nobody else is woken, whatever is let go besides.
+/// The row goes from each waiter to the next; no other waiter is woken, whatever else is released.
 #[test]
-fn a_release_wakes_who_can_go_on_and_nobody_else() {
+fn a_release_wakes_only_the_waiters_that_it_grants() {
     let w = world(small());
     let holder = w.txns.begin();
     w.txns.lock_row(&holder, at(b"k"), false, X, Policy::NoWait).expect("granted");
@@ -90,8 +91,8 @@ fn a_release_wakes_who_can_go_on_and_nobody_else() {
     assert_eq!(w.txns.locks.count(), 0);
 }
 
-/// Those who saw its stamp wait in the same queue; the first of them has the row when the stamp is
-/// decided, and those who come then come behind.
+/// Transactions that saw the stamp wait in the same queue; the first of them gets the row when the
+/// stamp is decided, and later ones queue behind.
 #[test]
 fn the_writer_of_a_row_is_the_head_of_its_queue() {
     for commits in [true, false] {
@@ -126,9 +127,10 @@ fn the_writer_of_a_row_is_the_head_of_its_queue() {
     }
 }
 
-/// A savepoint gives a row back that was changed behind it, not one that was changed before too.
+/// A rollback to a savepoint releases a row that was changed behind it, and keeps a row that was
+/// changed before too.
 #[test]
-fn a_revert_hands_the_row_over() {
+fn a_rollback_to_a_savepoint_hands_the_row_over() {
     let w = world(small());
     let rows = Rows::new(&w);
     let (writer, next) = (w.txns.begin(), w.txns.begin());
@@ -153,7 +155,7 @@ fn a_revert_hands_the_row_over() {
     assert_eq!(w.txns.locks.count(), 0);
 }
 
-/// A writer waits for those who share the row now, and no more of them come before it.
+/// A writer waits for the transactions that share the row now, and no further one overtakes it.
 #[test]
 fn a_writer_is_not_overtaken_by_shared_locks() {
     let w = world(small());
@@ -179,9 +181,9 @@ fn a_writer_is_not_overtaken_by_shared_locks() {
     });
 }
 
-/// Who holds the row and wants more of it does not queue behind those who wait for him.
+/// The holder of a row that requests a stronger lock does not queue behind those that wait for it.
 #[test]
-fn an_upgrade_stands_in_front() {
+fn an_upgrade_goes_to_the_front_of_the_queue() {
     let w = world(small());
     let t = begin(&w, 3);
     for t in &t[..2] {
@@ -200,9 +202,9 @@ fn an_upgrade_stands_in_front() {
     });
 }
 
-/// A range that waits for who holds a row is not in his way there.
+/// A range that waits for the holder of a row does not block that holder.
 #[test]
-fn a_range_that_waits_keeps_nobody_from_his_row() {
+fn a_waiting_range_does_not_block_the_holder_of_a_row() {
     let w = world(small());
     let t = begin(&w, 2);
     w.txns.lock_row(&t[0], at(b"k"), false, S, Policy::NoWait).expect("granted");
@@ -221,9 +223,9 @@ fn a_range_that_waits_keeps_nobody_from_his_row() {
     });
 }
 
-/// However many wait, one more looks at the holder alone for a deadlock.
+/// However many wait, a further waiter searches for deadlocks through the holder alone.
 #[test]
-fn a_wait_has_the_edges_of_its_head() {
+fn every_waiter_of_a_row_waits_for_its_holder_alone() {
     let w = world(small());
     let holder = w.txns.begin();
     w.txns.lock_row(&holder, at(b"k"), false, X, Policy::NoWait).expect("granted");
@@ -242,9 +244,9 @@ fn a_wait_has_the_edges_of_its_head() {
     });
 }
 
-/// Of those who have done as much, the one with fewer locks gives up, though it is older.
+/// Of transactions with equal work, the one with fewer locks gives up, though it is older.
 #[test]
-fn among_equals_locks_count() {
+fn the_deadlock_victim_among_equals_holds_fewer_locks() {
     let w = world(small());
     let (few, many) = (w.txns.begin(), w.txns.begin());
     w.txns.lock_row(&few, at(b"a"), false, X, Policy::NoWait).expect("granted");
@@ -262,9 +264,9 @@ fn among_equals_locks_count() {
     });
 }
 
-/// A look at one key in a space of many ranges looks at few; where nobody locks, at none.
+/// A lookup of one key among many ranges visits few of them; without locks it visits none.
 #[test]
-fn a_write_looks_at_the_ranges_of_its_key() {
+fn a_write_examines_only_ranges_near_its_key() {
     let w = world(small());
     let t = begin(&w, 2);
     for n in 0..1000u32 {
@@ -280,9 +282,9 @@ fn a_write_looks_at_the_ranges_of_its_key() {
     assert!((1..=80).contains(&looked_at), "{looked_at} of 1000, twice");
 }
 
-/// A lock of one row sends few of the writers of others to look.
+/// A lock of one row makes few writers of other rows search.
 #[test]
-fn a_lock_somewhere_does_not_make_all_writers_look() {
+fn a_row_lock_makes_few_other_writers_search() {
     let w = world(small());
     let t = w.txns.begin();
     w.txns.lock_row(&t, at(b"k"), false, X, Policy::NoWait).expect("granted");
@@ -301,7 +303,7 @@ fn a_lock_somewhere_does_not_make_all_writers_look() {
     assert_eq!(others.count(), 0);
 }
 
-/// What was told: who waits, and for whom.
+/// The reports: the waiting transaction and the one it waits for.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<Line>>>);
 
@@ -328,10 +330,10 @@ impl Told {
     }
 }
 
-/// Each waiter tells of all that it comes behind, those who wait too, and again when one who shares
-/// the row with it comes in front.
+/// Each waiter reports every transaction before it, waiting ones included, and reports again when a
+/// sharer of the row gets ahead of it.
 #[test]
-fn a_waiter_tells_of_all_before_it() {
+fn a_waiter_reports_every_transaction_before_it() {
     let w = world(small());
     let told = Told::default();
     w.txns.watch_waits(Box::new(told.clone()));
@@ -351,7 +353,7 @@ fn a_waiter_tells_of_all_before_it() {
         told.until(4, &[1, 2, 3]);
         let fifth = wait(4, S);
         told.until(5, &[3, 4]);
-        // Comes in front of all; the fifth had no reason to wait for it before.
+        // The upgrade gets ahead of all; the fifth had no reason to wait for it before.
         let upgrade = wait(0, X);
         told.until(1, &[2]);
         told.until(5, &[1, 3, 4]);

@@ -1,5 +1,5 @@
-//! Crashes of a random history over the simulated disk: rows come back through redo, then losers
-//! are reverted with undo from segments (C2) and from the log. The model is the list of commits.
+//! Crashes of a random history over the simulated disk: redo recovers the rows, then losers are
+//! rolled back with undo from segments (C2) and from the log. The model is the list of commits.
 
 use super::*;
 use crate::TxnRef;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 type Key = Vec<u8>;
 type WriteSet = BTreeMap<Key, Option<Vec<u8>>>;
 
-/// What the superblock and the pages of the last checkpoint hold.
+/// The content of the superblock and the pages of the last checkpoint.
 #[derive(Clone, Default)]
 struct Checkpoint {
     lsn: Lsn,
@@ -23,18 +23,18 @@ struct Checkpoint {
     cells: BTreeMap<Key, Cell>,
 }
 
-/// What the client knows: survives the crash.
+/// The client's knowledge: it survives the crash.
 #[derive(Default)]
 struct Model {
     checkpoint: Mutex<Checkpoint>,
     commits: Mutex<Vec<(Lsn, WriteSet)>>,
-    /// Acknowledged up to here.
+    /// Acknowledged up to this LSN.
     durable: Mutex<Lsn>,
     prepared: Mutex<BTreeMap<Vec<u8>, WriteSet>>,
     met: Met,
 }
 
-/// How often what is to be tested was met.
+/// Counts of the cases under test.
 #[derive(Default)]
 struct Met {
     commits: AtomicU64,
@@ -73,7 +73,7 @@ fn play(w: &World, rows: &Rows, model: &Model, random: &mut Random, steps: u64) 
             }
             11..14 => {
                 let r = running.swap_remove(i);
-                // Noted before: after a crash the log decides whether it happened.
+                // Recorded before it happens: after a crash the log decides whether it did.
                 let at = w.log.end();
                 model.commits.lock().push((at, r.write_set()));
                 let lsn = w.txns.commit(&r.t)?;
@@ -120,7 +120,7 @@ fn write_one(rows: &Rows, r: &mut Running, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Redo of the rows, and the transactions' part of replay.
+/// Redo of the rows, and the transaction manager's part of replay.
 struct Redo<'a> {
     txns: &'a Txns,
     cells: BTreeMap<Key, Cell>,
@@ -150,7 +150,7 @@ impl Replay for Commits {
     }
 }
 
-/// Every second time commits are known before the replay, as in a real open.
+/// Every second time the commits are known before the replay, as in a real open.
 fn recover(rt: Arc<evenkeel_io::Runtime>, from: &Checkpoint, epoch: u32) -> (World, Rows, LogEnd) {
     let txns = Txns::create(rt.clone(), small());
     txns.restore(&from.blob).expect("restores");
@@ -175,7 +175,7 @@ fn state_of(w: &World, rows: &Rows) -> BTreeMap<Key, Vec<u8>> {
     keys.into_iter().filter_map(|k| Some((k.clone(), rows.read(&k, &snapshot)?))).collect()
 }
 
-/// Checks what came back after a crash; what the crash cut off leaves the model.
+/// Checks the recovered state; changes that the crash cut off leave the model.
 fn check(w: &World, rows: &Rows, end: LogEnd, model: &Model, seed: u64) {
     let count = |met: &AtomicU64, n: usize| met.fetch_add(n as u64, Ordering::Relaxed);
     count(&model.met.losers, w.txns.rolling_back_count());
@@ -205,7 +205,7 @@ fn check(w: &World, rows: &Rows, end: LogEnd, model: &Model, seed: u64) {
     assert!(w.txns.all_active().iter().all(|t| t.phase() == Phase::Prepared));
 }
 
-/// The prepared ones are decided after the crash.
+/// Decides the prepared transactions after the crash.
 fn decide(w: &World, rows: &Rows, model: &Model, random: &mut Random) {
     let known = std::mem::take(&mut *model.prepared.lock());
     for xid in w.txns.prepared_xids() {
@@ -221,7 +221,7 @@ fn decide(w: &World, rows: &Rows, model: &Model, random: &mut Random) {
     w.log.wait_durable(Lsn(w.log.end().0 - 1)).expect("durable");
 }
 
-/// Runs until the crash, which comes as an error or unwinds.
+/// Runs until the crash, which is an error or an unwind.
 fn live(seed: u64, f: impl FnOnce() -> Result<()>) {
     if let Some(Err(error)) = catch_crash(f) {
         let by_crash = is_crash(&error) || error.code() == Code::WritesStopped;
@@ -237,7 +237,7 @@ fn crash_and_recover(seed: u64, model: &Model) {
     for life in 1..=4 {
         let rt = sim.runtime();
         if life == 1 {
-            // The first life begins with a whole log: making one is the log's own test.
+            // The first life starts with a complete log: tests of the log cover its creation.
             let w = world_on(rt, small());
             let rows = Rows::new(&w);
             model.checkpoint.lock().lsn = w.log.end();
@@ -272,9 +272,10 @@ fn committed_rows_and_nothing_else_after_each_crash() {
     assert!(met.iter().all(|n| *n > 100), "{met:?}");
 }
 
-/// A transaction that is far older than the checkpoint is reverted with undo from segments alone.
+/// A transaction that is far older than the checkpoint is rolled back with undo from segments
+/// alone.
 #[test]
-fn a_long_loser_is_reverted_from_segments() {
+fn a_loser_older_than_the_checkpoint_rolls_back_from_segments() {
     let sim = SimEnv::on(SimDisk::new(1), quiet(1));
     let w = world_on(sim.runtime(), small());
     let rows = Rows::new(&w);
@@ -341,7 +342,7 @@ fn a_full_disk_does_not_stop_writes() {
 }
 
 #[test]
-fn dead_ranges_come_back() {
+fn dead_ranges_survive_a_crash() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t = w.txns.begin();
@@ -381,7 +382,7 @@ proptest! {
 }
 
 #[test]
-fn an_extent_of_no_place_is_refused() {
+fn an_undo_extent_at_an_impossible_place_is_refused() {
     let decoded = |offset: u64, len: u32| {
         let listed = Listed {
             id: TxnId(7),
@@ -401,7 +402,7 @@ fn an_extent_of_no_place_is_refused() {
     };
     assert_eq!(decoded(32, 24).expect("a header at least"), 1);
     let refused = |offset, len| decoded(offset, len).expect_err("refused").code();
-    // No frame fits, and the end is beyond all there can be.
+    // The place is too small for a frame, or its end is beyond the largest file.
     assert_eq!(refused(32, 0), Code::BadEncoding);
     assert_eq!(refused(32, 23), Code::BadEncoding);
     assert_eq!(refused(u64::MAX - 10, 24), Code::BadEncoding);

@@ -1,4 +1,4 @@
-//! Statements and savepoints revert eagerly, transactions in the background.
+//! Statements and savepoints roll back eagerly, transactions in the background.
 
 use crate::testing::*;
 use crate::{Grant, LockSpace, Mode, Phase, Policy, RollbackRow, RolledBack, TxnOptions, TxnRef};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn a_savepoint_takes_back_what_came_after_it() {
+fn a_savepoint_rolls_back_later_changes() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t = w.txns.begin();
@@ -36,7 +36,7 @@ fn a_savepoint_takes_back_what_came_after_it() {
 }
 
 #[test]
-fn all_that_a_transaction_did_is_aborted_if_it_is_much() {
+fn a_long_partial_rollback_of_everything_aborts() {
     let w = world(TxnOptions { eager_rollback_rows: 5, ..small() });
     let rows = Rows::new(&w);
     let t = w.txns.begin();
@@ -46,7 +46,7 @@ fn all_that_a_transaction_did_is_aborted_if_it_is_much() {
     }
     assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("aborts"), RolledBack::Aborted);
     assert_eq!((t.phase(), w.txns.state(t.id())), (Phase::Aborted, TxnState::Aborted));
-    // Its owner goes on: who has a hold of the old one cancels the new one.
+    // The owner continues with a new transaction: a handle of the old one cancels the new one.
     let next = t.successor();
     t.cancel();
     assert!(next.check_cancel().is_err());
@@ -58,7 +58,7 @@ fn all_that_a_transaction_did_is_aborted_if_it_is_much() {
 }
 
 #[test]
-fn what_came_before_a_mark_stays_however_much_is_behind_it() {
+fn changes_before_a_savepoint_survive_a_long_rollback() {
     let undo_bytes = 64 << 10;
     let w = world(TxnOptions { eager_rollback_rows: 5, undo_bytes, ..small() });
     let rows = Rows::new(&w);
@@ -79,7 +79,7 @@ fn what_came_before_a_mark_stays_however_much_is_behind_it() {
 }
 
 #[test]
-fn a_lock_from_before_a_mark_stays_too() {
+fn a_lock_taken_before_a_savepoint_survives_its_rollback() {
     let w = world(TxnOptions { eager_rollback_rows: 5, ..small() });
     let rows = Rows::new(&w);
     let (t, other) = (w.txns.begin(), w.txns.begin());
@@ -96,7 +96,7 @@ fn a_lock_from_before_a_mark_stays_too() {
     assert_eq!(lock(&other, Policy::Skip).expect("answers"), Grant::Skipped);
 }
 
-/// Cancels the transaction when so many operations are left.
+/// Cancels the transaction when that many operations are left.
 struct Cancelling<'a>(&'a Rows, TxnRef, UndoNo);
 
 impl RollbackRow for Cancelling<'_> {
@@ -109,7 +109,7 @@ impl RollbackRow for Cancelling<'_> {
 }
 
 #[test]
-fn a_kill_that_comes_while_a_statement_is_reverted_aborts() {
+fn a_kill_during_the_rollback_of_a_statement_aborts_the_transaction() {
     let w = world(TxnOptions { eager_rollback_rows: 5, ..small() });
     let rows = Rows::new(&w);
     let begin = || {
@@ -121,7 +121,7 @@ fn a_kill_that_comes_while_a_statement_is_reverted_aborts() {
         }
         (t, mark)
     };
-    // The KILL that has ended the statement does not end its revert.
+    // The KILL that ended the statement does not end its rollback.
     let (t, mark) = begin();
     t.cancel();
     assert_eq!(w.txns.rollback_to(&t, mark, &rows).expect("reverts"), RolledBack::ToMark);
@@ -139,7 +139,7 @@ fn a_kill_that_comes_while_a_statement_is_reverted_aborts() {
 }
 
 #[test]
-fn an_aborted_transaction_is_reverted_on_touch_and_behind() {
+fn an_aborted_transaction_rolls_back_on_touch_and_in_the_background() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t = w.txns.begin();
@@ -157,7 +157,7 @@ fn an_aborted_transaction_is_reverted_on_touch_and_behind() {
     assert_eq!(w.txns.state(t.id()), TxnState::Aborted, "a memtable may hold its entries");
 }
 
-/// Fails while told to.
+/// Fails while its flag is set.
 struct Failing<'a>(&'a Rows, AtomicBool);
 
 impl RollbackRow for Failing<'_> {
@@ -170,7 +170,7 @@ impl RollbackRow for Failing<'_> {
 }
 
 #[test]
-fn a_revert_without_space_is_put_off() {
+fn a_rollback_without_space_is_retried_later() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t = w.txns.begin();
@@ -195,7 +195,7 @@ fn a_revert_without_space_is_put_off() {
     assert!(rows.cells.lock().is_empty());
 }
 
-/// Makes room for each row, as where its leaf has become full.
+/// Makes room for each row, as if its leaf were full.
 struct MakingRoom<'a>(&'a Rows, Arc<Log>);
 
 impl RollbackRow for MakingRoom<'_> {
@@ -205,10 +205,10 @@ impl RollbackRow for MakingRoom<'_> {
     }
 }
 
-/// On a full disk, when the ballast is given away: what a statement did is reverted by its own
-/// thread, whose writes are refused, and the transaction goes on.
+/// On a full disk, when the ballast is used up: the thread of a statement, whose writes are
+/// refused, rolls the statement back, and the transaction continues.
 #[test]
-fn users_who_are_refused_revert_what_they_did() {
+fn a_statement_rolls_back_on_a_full_disk() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t = w.txns.begin();
@@ -225,7 +225,7 @@ fn users_who_are_refused_revert_what_they_did() {
     w.txns.commit(&t).expect("commits");
 }
 
-/// Reverts no row of one transaction: its pages are damaged.
+/// Fails every rollback of one transaction: its pages are damaged.
 struct Damaged<'a>(&'a Rows, evenkeel_base::TxnId);
 
 impl RollbackRow for Damaged<'_> {
@@ -238,7 +238,7 @@ impl RollbackRow for Damaged<'_> {
 }
 
 #[test]
-fn one_that_cannot_be_reverted_does_not_hold_up_the_others() {
+fn a_damaged_rollback_does_not_hold_up_the_others() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t: Vec<TxnRef> = (0..3u8)

@@ -71,7 +71,7 @@ mod tests {
     /// The lengths that a checkpoint names are accepted only within the limits of a frame, so
     /// nothing is allocated for an impossible length.
     #[test]
-    fn places_of_no_list_are_refused() {
+    fn side_lists_at_impossible_places_are_refused() {
         let txns = Txns::create(Runtime::new(Arc::new(MemEnv::new())), TxnOptions::default());
         let place = |offset: u64, len: usize| {
             let mut out = Vec::new();

@@ -24,7 +24,7 @@ fn the_horizon_is_the_oldest_snapshot() {
 }
 
 #[test]
-fn between_counts_the_lower_end_in_and_the_upper_out() {
+fn between_includes_its_lower_end_and_excludes_its_upper() {
     let s = Snapshots::new();
     s.publish(Lsn(10));
     let (place, _) = s.register();
@@ -51,7 +51,7 @@ fn a_rising_snapshot_may_end_anywhere_above() {
 }
 
 #[test]
-fn more_snapshots_than_the_first_block() {
+fn snapshots_continue_in_further_blocks() {
     let s = Snapshots::new();
     s.publish(Lsn(1));
     let places: Vec<_> = (0..1000).map(|_| s.register().0).collect();
@@ -62,10 +62,10 @@ fn more_snapshots_than_the_first_block() {
     assert_eq!((s.count(), s.horizon()), (0, Lsn(9)));
 }
 
-/// Readers register while a purger computes horizons and "frees" all below: no reader may hold a
-/// snapshot below what was freed.
+/// Readers register while a purger computes horizons and "frees" everything below: no reader may
+/// hold a snapshot below the freed point.
 #[test]
-fn no_snapshot_below_a_horizon() {
+fn no_snapshot_is_below_a_horizon() {
     let s = Arc::new(Snapshots::new());
     let freed = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
@@ -77,7 +77,8 @@ fn no_snapshot_below_a_horizon() {
             while !stop.load(Ordering::Relaxed) {
                 cts += 1;
                 s.publish(Lsn(cts));
-                // As the others do (`pause`), who on one processor would come once in a time slice.
+                // Yields like the others (`pause`), which would otherwise run once in a time slice
+                // on one processor.
                 std::thread::yield_now();
             }
         }));
@@ -110,9 +111,9 @@ fn no_snapshot_below_a_horizon() {
     threads.into_iter().for_each(|t| t.join().expect("thread"));
 }
 
-/// What is collected for many questions answers each as the slots do.
+/// Separators that were collected for many questions answer each one like the slots.
 #[test]
-fn collected_separators_answer_as_the_slots_do() {
+fn collected_separators_answer_like_the_slots() {
     let mut random = crate::testing::Random(9);
     for _ in 0..200 {
         let s = Snapshots::new();

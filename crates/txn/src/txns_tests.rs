@@ -1,4 +1,4 @@
-//! Lifecycle: phases, ids, prepared transactions, what a commit publishes.
+//! Lifecycle: phases, ids, prepared transactions, and the effects of a commit.
 
 use super::*;
 use crate::testing::*;
@@ -144,10 +144,10 @@ fn snapshots_are_whole_under_concurrent_commits() {
     });
 }
 
-/// Not a test of time: prints what begin, snapshot and drop cost.
+/// Not a test of time: prints the cost of begin, snapshot and drop.
 #[test]
 #[ignore = "a measurement"]
-fn cost_of_begin_and_snapshot() {
+fn prints_the_cost_of_begin_and_snapshot() {
     let w = world(TxnOptions::default());
     for _ in 0..3 {
         const N: u32 = 1_000_000;
@@ -204,7 +204,7 @@ fn a_transaction_ends_at_its_last_operation() {
     w.txns.commit(&t).expect("it can still end");
 }
 
-/// Two who have the id of a prepared transaction decide it at the same time: one of them does.
+/// Two threads decide a prepared transaction by its id at the same time: one of them succeeds.
 #[test]
 fn a_prepared_transaction_is_decided_once() {
     const N: usize = 2000;

@@ -26,7 +26,7 @@ fn row_of(no: u32) -> Vec<u8> {
 }
 
 #[test]
-fn each_record_is_found_wherever_it_is() {
+fn every_undo_record_is_found_in_memory_and_on_disk() {
     let w = world(small());
     let t = w.txns.begin();
     const N: u32 = 20_000;
@@ -47,8 +47,8 @@ fn each_record_is_found_wherever_it_is() {
     assert!(w.txns.undo_copy(Stamp { txn: TxnId(77), undo_no: UndoNo(1) }).is_err());
 }
 
-/// C2: what a checkpoint says of a transaction does not grow with its rows but with the files that
-/// hold its undo; records are found by it, in any order.
+/// C2: a checkpoint's data about a transaction grows with the files that hold its undo and not with
+/// its rows; records are found by it, in any order.
 #[test]
 fn a_checkpoint_lists_extents_of_undo() {
     const N: u32 = 60_000;
@@ -79,16 +79,16 @@ fn a_checkpoint_lists_extents_of_undo() {
     }
     let stamp = Stamp { txn: t.id(), undo_no: UndoNo(N + 1) };
     assert!(again.undo_copy(stamp).is_err());
-    // Split or not, they are listed as before.
+    // Extents are listed alike, split or not.
     let places = |extents: Vec<Saved>| -> Vec<_> {
         extents.into_iter().map(|(a, b, at)| (a, b, at.offset, at.len)).collect()
     };
     assert_eq!(places(listed(&again)), places(extents));
 }
 
-/// An extent whose frames are not what the checkpoint says is damage, told with its place.
+/// An extent whose frames differ from the checkpoint's list is damage, reported with its place.
 #[test]
-fn a_damaged_extent_is_told() {
+fn damage_of_an_undo_extent_names_its_place() {
     let w = world(small());
     let t = w.txns.begin();
     (1..=3_000).for_each(|no| push(&w, &t, no, &row_of(no)));
@@ -149,7 +149,7 @@ fn an_outcome_that_is_not_durable_keeps_its_undo() {
 }
 
 #[test]
-fn writers_wait_for_room_and_spilling_makes_it() {
+fn writers_wait_for_undo_memory_until_a_spill() {
     let w = world(small());
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
@@ -180,7 +180,7 @@ fn writers_wait_for_room_and_spilling_makes_it() {
 
 /// The directory is per chunk: five million operations in 16 MiB of memory_size (1/8 is undo).
 #[test]
-fn five_million_operations_in_little_memory() {
+fn five_million_operations_keep_undo_within_its_memory() {
     let w = world(TxnOptions { undo_bytes: 2 << 20, ..small() });
     let t = w.txns.begin();
     let mut most = 0;
@@ -216,7 +216,7 @@ fn a_damaged_segment_is_found() {
     assert!(error.context("file").is_some_and(|f| f.contains("00000001")), "{error}");
 }
 
-/// A disk that is found full by the sync of a file.
+/// A disk that is full when a file is synced.
 struct FullAtSync(MemEnv, Arc<AtomicBool>);
 
 struct FullFile(Arc<dyn File>, Arc<AtomicBool>);
@@ -261,8 +261,8 @@ impl Env for FullAtSync {
     }
 }
 
-/// The next sync would succeed though the bytes are lost, and the next checkpoint would pass
-/// without this undo: writes stop, as after any sync that failed.
+/// The next sync would succeed though the bytes are lost, and the next checkpoint would then miss
+/// this undo: writes stop, as after any failed sync.
 #[test]
 fn a_sync_of_undo_that_finds_the_disk_full_stops_writes() {
     let full = Arc::new(AtomicBool::new(false));

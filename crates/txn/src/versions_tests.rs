@@ -36,7 +36,7 @@ fn each_snapshot_sees_its_version() {
 }
 
 #[test]
-fn a_cursor_sees_own_changes_from_before_its_opening() {
+fn a_cursor_sees_its_transactions_changes_made_before_it_opened() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t = w.txns.begin();

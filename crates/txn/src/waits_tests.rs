@@ -1,4 +1,4 @@
-//! Waits end with the other transaction, by deadlock, by time, by cancellation.
+//! Waits end with the other transaction, by deadlock, by timeout, or by cancellation.
 
 use crate::testing::*;
 use crate::{Deadline, TxnRef};
@@ -46,12 +46,12 @@ fn a_wait_ends_with_the_other_transaction() {
     }
 }
 
-/// The wait that closes the cycle finds it; the one with the fewest operations gives up, although
-/// everybody would wait for 50 s.
+/// The wait that closes the cycle finds it; the transaction with the fewest operations gives up,
+/// although all would wait for 50 s.
 fn cycle_of(n: usize) {
     let w = world(small());
     let rows = Rows::new(&w);
-    // Transaction i has i + 1 operations: number 0 is the victim, whoever closes the cycle.
+    // Transaction i has i + 1 operations: number 0 is the victim, whichever closes the cycle.
     let t = writers(&w, &rows, n);
     let (send, ended) = mpsc::channel();
     std::thread::scope(|s| {
@@ -62,7 +62,7 @@ fn cycle_of(n: usize) {
                 let other = t[(i + 1) % n].id();
                 let result = w.txns.wait_for(&t[i], other, deadline);
                 let failed = result.is_err();
-                // Told before the other one is let go.
+                // Reported before the other transaction is released.
                 send.send((i, result.map_err(|e| e.kind()))).expect("listens");
                 if failed {
                     w.txns.abort(&t[i]).expect("aborts");
@@ -79,17 +79,17 @@ fn cycle_of(n: usize) {
 }
 
 #[test]
-fn two_in_a_cycle() {
+fn a_deadlock_of_two_is_broken() {
     cycle_of(2);
 }
 
 #[test]
-fn three_in_a_cycle() {
+fn a_deadlock_of_three_is_broken() {
     cycle_of(3);
 }
 
 #[test]
-fn a_wait_is_given_up_in_time() {
+fn a_wait_times_out() {
     let w = world(small());
     let rows = Rows::new(&w);
     let t = writers(&w, &rows, 2);
@@ -116,8 +116,8 @@ fn a_cancelled_wait_ends_at_once() {
     w.txns.wait_for(&t[1], t[0].id(), Deadline::NEVER).expect("may wait again");
 }
 
-/// Threads that write two random keys each, with real waits and deadlocks: everyone ends, and each
-/// committed increment is there.
+/// Threads that write two random keys each, with real waits and deadlocks: every thread ends, and
+/// each committed increment is found.
 #[test]
 fn contended_counters_lose_no_increment() {
     let w = world(small());
@@ -147,7 +147,7 @@ fn value(rows: &Rows, key: u64, snapshot: &evenkeel_base::Snapshot) -> u64 {
     row.map_or(0, |r| u64::from_be_bytes(r.try_into().expect("8 bytes")))
 }
 
-/// 1 if it committed.
+/// Returns 1 if it committed.
 fn increment_two(w: &World, rows: &Rows, random: &mut Random, keys: u64) -> u64 {
     let t = w.txns.begin();
     let first = random.below(keys);
@@ -181,9 +181,9 @@ fn increment_two(w: &World, rows: &Rows, random: &mut Random, keys: u64) -> u64 
     1
 }
 
-/// A cancellation comes at any moment of the way into a wait: none is slept over.
+/// A cancellation at any moment just before a wait ends that wait.
 #[test]
-fn a_cancellation_on_the_way_into_a_wait_is_heard() {
+fn a_cancellation_just_before_a_wait_ends_it() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     const ROUNDS: usize = 1_000;
     let w = world(small());
@@ -191,7 +191,7 @@ fn a_cancellation_on_the_way_into_a_wait_is_heard() {
     let t = writers(&w, &rows, 2);
     let (begun, cancelled) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let reaches = |counter: &AtomicUsize, round| {
-        // Where there are fewer cores than threads the other one needs this one's.
+        // With fewer cores than threads the other thread needs this one's core.
         let mut spins = 0u32;
         while counter.load(Ordering::SeqCst) < round {
             spins += 1;

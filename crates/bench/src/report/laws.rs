@@ -229,7 +229,7 @@ mod tests {
     use crate::result::Decisions;
 
     #[test]
-    fn merges_that_wait_are_counted() {
+    fn waiting_compactions_are_counted() {
         let mut step = StepResult { per_second: vec![Default::default(); 3], ..Default::default() };
         let made =
             |second, jobs: &[[u64; 3]]| (second, [&[0], jobs.as_flattened()].concat(), vec![0]);

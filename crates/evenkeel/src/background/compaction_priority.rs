@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_priority_changes_after_its_usual_time() {
+    fn compaction_priority_changes_after_its_usual_time() {
         let usual = |since: u64, usual_s: u64| Turn {
             is_low: false,
             since_ns: since * SECOND,
@@ -221,7 +221,7 @@ mod tests {
     /// The beats move from one twin to the other with the turn, and the twin that has it never
     /// sleeps.
     #[test]
-    fn one_of_the_twins_has_the_beats() {
+    fn one_twin_thread_works_and_the_other_sleeps() {
         let events: [Arc<Event>; 2] = Default::default();
         let shared = CompactionPriority::new(sched(), events.clone());
         let [mut usual, mut low] = Twin::both(&shared);
@@ -268,7 +268,7 @@ mod tests {
 
     /// Where the system does not tell who waits for a processor, the priority stays as usual.
     #[test]
-    fn unknown_waits_change_nothing() {
+    fn unknown_waits_leave_the_priority() {
         let shared = CompactionPriority::new(sched(), Default::default());
         let [mut usual, mut low] = Twin::both(&shared);
         for second in 0..100 {
@@ -283,7 +283,7 @@ mod tests {
 
     /// A turn that ends amid a beat of the other thread waits for its end.
     #[test]
-    fn a_beat_at_work_is_waited_for() {
+    fn a_change_of_priority_waits_for_a_running_beat() {
         let events: [Arc<Event>; 2] = Default::default();
         let shared = CompactionPriority::new(sched(), events.clone());
         let ([mut usual, mut low], nobody) = (Twin::both(&shared), || None);

@@ -147,7 +147,7 @@ mod tests {
     use crate::api::options::SETTINGS;
 
     #[test]
-    fn the_sum_is_memory_size_and_each_share_keeps_to_its_limit() {
+    fn shares_add_up_to_memory_size_and_keep_their_limits() {
         let setting = SETTINGS.iter().find(|s| s.name == "memory_size").expect("a setting");
         let mut memory = setting.min;
         while memory <= setting.max {

@@ -21,7 +21,7 @@ fn often(now: Division, seen: &Seen, times: usize) -> Division {
 }
 
 #[test]
-fn nothing_moves_without_need() {
+fn memory_moves_only_on_need() {
     let law = lendable();
     for quiet in [seen(0, 0), seen(99, 0), seen(0, 99), seen(150, 100), seen(100, 199)] {
         assert_eq!(law.next(REST, &quiet), REST, "{quiet:?}");
@@ -31,7 +31,7 @@ fn nothing_moves_without_need() {
 }
 
 #[test]
-fn who_reads_gets_a_step_at_a_time_and_then_all_that_may_be_lent() {
+fn readers_get_memory_in_steps_up_to_all_that_may_be_lent() {
     let law = lendable();
     let one = law.next(REST, &seen(100, 50));
     assert_eq!(one.frames, REST.frames + law.step);
@@ -48,7 +48,7 @@ fn who_reads_gets_a_step_at_a_time_and_then_all_that_may_be_lent() {
 }
 
 #[test]
-fn two_sides_in_need_share_what_memtables_lend() {
+fn frames_and_blocks_share_the_memory_that_memtables_lend() {
     let all = often(REST, &seen(410, 400), 100);
     assert_eq!(all.blocks, REST.blocks);
     assert_eq!(all.generation, lendable().generation_min);
@@ -61,7 +61,7 @@ fn two_sides_in_need_share_what_memtables_lend() {
 }
 
 #[test]
-fn a_full_memtable_has_its_size_back_at_once() {
+fn a_full_memtable_gets_its_size_back_at_once() {
     let all = often(REST, &seen(400, 0), 100);
     let next = lendable().next(all, &Seen { full_generations: 1, ..seen(10_000, 0) });
     assert_eq!(next.generation, REST.generation);
@@ -70,7 +70,7 @@ fn a_full_memtable_has_its_size_back_at_once() {
 }
 
 #[test]
-fn a_build_has_what_is_lent_to_it() {
+fn a_build_keeps_the_memory_lent_to_it() {
     let law = lendable();
     let all = often(REST, &seen(400, 0), 100);
     let lent = Seen { lent_to_builds: 60 * MIB, ..seen(0, 0) };
@@ -99,7 +99,7 @@ fn idle(blocks_unused: u64) -> Seen {
 }
 
 #[test]
-fn full_frames_take_what_blocks_do_not_use_but_for_a_step() {
+fn full_frames_take_all_but_a_step_of_the_unused_block_memory() {
     let law = lendable();
     let loaded = law.next(REST, &idle(50 * MIB));
     assert_eq!(loaded.frames, REST.frames + 50 * MIB - law.step);
@@ -119,7 +119,7 @@ fn full_frames_take_what_blocks_do_not_use_but_for_a_step() {
 }
 
 #[test]
-fn blocks_have_back_what_they_did_not_use_and_no_more() {
+fn blocks_get_back_their_unused_memory_and_no_more() {
     let law = lendable();
     let loaded = law.next(REST, &idle(50 * MIB));
     let wanted = Seen { blocks_want: true, blocks_are_quiet: false, ..idle(0) };
@@ -141,7 +141,7 @@ proptest! {
     /// After any observations in any order no part is below its minimum, the sum is never above the
     /// total, and no memory is left over.
     #[test]
-    fn parts_add_up_and_keep_to_their_least(
+    fn parts_add_up_and_keep_their_minimums(
         rest in (64u64..4000, 64u64..4000, 1u64..1000),
         steps in prop::collection::vec(
             (0u64..500, 0u64..500, 0u64..2, 0u64..40, 0u64..3, (0u64..5, 0u64..3)),
@@ -181,7 +181,7 @@ proptest! {
 }
 
 #[test]
-fn redo_has_the_memory_of_run_blocks_and_gives_it_back_to_who_reads_them() {
+fn redo_borrows_the_memory_of_run_blocks_until_they_are_read() {
     let law = lendable();
     let redo = law.at_recovery();
     assert_eq!((redo.sum(), redo.blocks), (law.total, law.blocks_min));

@@ -303,7 +303,7 @@ mod tests {
 
     /// A helper waits for no stretch of a reader that has panicked.
     #[test]
-    fn helpers_end_without_their_reader() {
+    fn redo_helpers_end_without_their_reader() {
         let rt = Runtime::new(Arc::new(evenkeel_io::MemEnv::new()));
         let (queue, changed) = (Mutex::default(), Arc::new(Event::new()));
         let line = Arc::new(Line { rt, page_redo: Lsn(0), queue, changed });

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_slot_is_told_and_written_anew() {
+    fn a_damaged_slot_is_reported_and_rewritten() {
         for slot in 0..2 {
             let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
             let rt = sim.runtime();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_a_killed_process_wrote_is_synced_by_the_next() {
+    fn a_slot_written_by_a_killed_process_is_synced_by_the_next() {
         let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
         let file = SuperFile::create(&sim.runtime(), first()).expect("creates");
         // During the sync, after the write of the slot.

@@ -1,4 +1,4 @@
-//! What each crash policy leaves.
+//! The content that each crash policy leaves.
 use super::*;
 use crate::blocks::BLOCK;
 use std::collections::BTreeSet;
@@ -10,8 +10,9 @@ fn quiet(disk: &SimDisk) -> Arc<dyn Env> {
     SimEnv::on(disk.clone(), SimOptions::quiet(1)).env()
 }
 
-/// A file `a` of durable ones; over it eight unsynced writes of the values 2..=9, in order from its
-/// start, and one beyond its end; a file `new` whose name is unsynced; `old` renamed to `moved`.
+/// A durable file `a` of ones with eight unsynced writes over it, of the values 2..=9 in order from
+/// its start, and one write beyond its end; a file `new` whose name is unsynced; `old` renamed to
+/// `moved`.
 fn crashed() -> SimDisk {
     let disk = SimDisk::new(1);
     let env = quiet(&disk);
@@ -51,7 +52,7 @@ fn survivors(policy: CrashPolicy) -> Vec<(Vec<u8>, Vec<String>)> {
     (0..100).map(|seed| disk.crash(policy, seed)).map(|d| (sectors(&d), d.paths())).collect()
 }
 
-/// Which of the nine writes are there in full, each as one character.
+/// A character for each of the nine writes: `x` survived, `-` lost, `~` in part.
 fn written(sectors: &[u8]) -> String {
     let of_write = |w: usize| (0..=SECTORS).filter(move |s| usize::from(new_value(*s)) == w + 2);
     let is_new = |s: usize| sectors.get(s).is_some_and(|v| *v == new_value(s));
@@ -98,7 +99,7 @@ fn random_pieces_have_their_size() {
         let mut lens = BTreeSet::new();
         for (sectors, _) in survivors(policy) {
             lens.insert(sectors.len());
-            // A 4 KiB piece is what one write has in one block: here half of it.
+            // A 4 KiB piece is the part of one write in one block: here half of the write.
             for group in sectors[..SECTORS].chunks(piece.min(SECTORS / 8)) {
                 let news = group.iter().filter(|v| **v != 1).count();
                 assert!(news == 0 || news == group.len(), "{policy:?}");
@@ -146,14 +147,14 @@ fn old_names_loses_names_and_keeps_content() {
 }
 
 #[test]
-fn what_was_synced_survives_every_crash() {
+fn synced_content_survives_every_crash() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let disk = SimDisk::new(seed);
         let env = quiet(&disk);
         let file = env.open("a", OpenMode::READ_WRITE).expect("open");
         env.sync_dir("").expect("sync");
-        // Appended pieces; some syncs: the content up to the last one is promised.
+        // Appended pieces and some syncs: the content up to the last sync is promised.
         let (mut content, mut promised) = (Vec::new(), 0);
         for _ in 0..20 {
             let piece = vec![rng.next_u64() as u8; rng.below(3000) as usize + 1];
@@ -192,14 +193,14 @@ fn syncs(disk: &SimDisk, path: &str) {
 }
 
 #[test]
-fn what_a_killed_process_wrote_is_there_and_not_durable() {
+fn writes_of_a_killed_process_are_readable_and_not_durable() {
     let kept = crashed().crash(CrashPolicy::KeepAll, 1);
     let killed = || crashed().crash(CrashPolicy::Killed, 1);
     let old = crashed().crash(CrashPolicy::LoseAll, 1);
     assert_eq!((killed().hash(), killed().used_bytes()), (kept.hash(), kept.used_bytes()));
     assert_eq!((killed().unsynced_of_killed("a"), kept.unsynced_of_killed("a")), (9, 0));
     assert_eq!(killed().crash(CrashPolicy::LoseAll, 2).hash(), old.hash());
-    // Neither does a second process that is killed make anything durable.
+    // A second process that is killed makes nothing durable either.
     let twice = killed().crash(CrashPolicy::Killed, 2);
     assert_eq!((twice.hash(), twice.unsynced_of_killed("a")), (kept.hash(), 9));
     assert_eq!(twice.crash(CrashPolicy::LoseAll, 3).hash(), old.hash());
@@ -213,19 +214,19 @@ fn what_a_killed_process_wrote_is_there_and_not_durable() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_lost_in_every_way() {
+fn a_crash_after_a_kill_loses_like_a_crash_alone() {
     for policy in CrashPolicy::ALL {
         let ways = |disk: SimDisk| -> BTreeSet<u64> {
             (0..100).map(|seed| disk.crash(*policy, seed).hash()).collect()
         };
         let (at_once, later) = (ways(crashed()), ways(crashed().crash(CrashPolicy::Killed, 1)));
-        // The seeds draw alike from the same changes in the same order.
+        // Equal seeds draw alike from equal changes in equal order.
         assert_eq!(at_once, later, "{policy:?}");
     }
 }
 
 #[test]
-fn changes_after_a_kill_come_behind_those_before() {
+fn writes_after_a_kill_follow_those_before_it() {
     let disk = crashed().crash(CrashPolicy::Killed, 1);
     let file = quiet(&disk).open("a", OpenMode::READ_WRITE).expect("open");
     file.write_at(&[20; SECTOR], 0).expect("write");

@@ -1,4 +1,4 @@
-//! The simulated disk: a model of what is seen and what is durable, faults, capacity, crash points.
+//! The simulated disk: a model of the seen and the durable content, faults, capacity, crash points.
 use super::*;
 use evenkeel_base::sync::Mutex;
 use std::collections::BTreeMap;
@@ -158,7 +158,7 @@ fn of_sync_or_name(kind: FaultKind) -> [Option<Code>; 4] {
 }
 
 #[test]
-fn every_kind_of_fault_does_what_it_says() {
+fn every_kind_of_fault_has_its_effect() {
     let disk = SimDisk::new(5);
     let env = quiet(&disk);
     let file = env.open("a", OpenMode::READ_WRITE).expect("open");
@@ -224,9 +224,9 @@ fn every_kind_of_fault_does_what_it_says() {
     }
 }
 
-/// Which call fails is said by its number among all, which a run without faults notes.
+/// A call is named by its number among all calls, which a run without faults records.
 #[test]
-fn a_call_fails_by_its_number() {
+fn the_numbered_call_fails() {
     let play = |arm: &dyn Fn(&SimDisk)| {
         let disk = SimDisk::new(5);
         let env = quiet(&disk);
@@ -261,7 +261,7 @@ fn a_call_fails_by_its_number() {
     for (call, kind, needs_space) in expected {
         let at = When::Call(call);
         let (failed, disk) = play(&|disk| disk.inject(Fault::new(kind, at)));
-        // What follows makes the file that could not be made.
+        // The remaining statements create the file that could not be created.
         assert_eq!(failed.iter().flatten().count(), 1, "{call}");
         assert_eq!(disk.faults_struck(), 1, "{call}");
         let (full, disk) = play(&|disk| disk.full_at(call));
@@ -272,7 +272,7 @@ fn a_call_fails_by_its_number() {
 }
 
 #[test]
-fn faults_strike_when_and_where_they_are_told() {
+fn faults_strike_at_the_given_path_and_call() {
     let disk = SimDisk::new(2);
     let env = quiet(&disk);
     let files = ["wal/1", "runs/1"];
@@ -298,7 +298,7 @@ fn faults_strike_when_and_where_they_are_told() {
 
 /// After a failed sync a later one that succeeds does not bring back what the first one dropped.
 #[test]
-fn a_failed_sync_loses_for_good() {
+fn a_failed_sync_loses_its_writes_for_good() {
     let (mut lost, mut kept) = (0, 0);
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
@@ -385,8 +385,8 @@ fn direct_io_must_be_aligned() {
     assert_eq!(code(file.read_at(&mut buf, 1024)), Some(Code::ReadShort));
 }
 
-/// One script with crash points at each call: before it nothing differs, from it on nothing works
-/// and nothing reaches the disk.
+/// One script with a crash point at each call: before that call nothing differs; from it on every
+/// call fails and nothing reaches the disk.
 #[test]
 fn a_crash_point_ends_everything() {
     let script = |disk: &SimDisk| -> Result<()> {
@@ -430,12 +430,12 @@ fn a_crash_point_ends_everything() {
     let first_write = (Code::WriteFailed, Some("d/a".to_string()), true);
     assert_eq!(*heard.lock(), [first_write], "once, at the crash");
     assert_eq!(disk.calls(), 4, "the first write");
-    // The write in flight may have reached the disk, or not.
+    // The write in flight may or may not have reached the disk.
     assert_eq!(disk.crash(CrashPolicy::KeepAll, 1).content("d/a").map(|c| c[0]), Some(1));
 }
 
 #[test]
-fn rot_is_made_behind_the_engines_back() {
+fn rot_changes_durable_bytes_without_a_write() {
     let disk = SimDisk::new(1);
     let env = quiet(&disk);
     let file = env.open("a", OpenMode::READ_WRITE).expect("open");

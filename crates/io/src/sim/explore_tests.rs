@@ -104,7 +104,7 @@ fn threads_and_strides() {
             let explored = explore.run(&SimDisk::new(seed), script, noted);
             assert!((4..=7).contains(&explored.points), "from {first}: {explored:?}");
         }
-        // All of them, and a few runs without a crash.
+        // All points, and a few runs without a crash.
         let tried = tried.into_inner();
         assert!(tried.iter().copied().eq(1..=tried.len() as u64), "{tried:?}");
     }

@@ -1,5 +1,5 @@
-//! The scheduler: repeatable, never more than one at a time, time that jumps, deadlocks reported,
-//! crashes that end every thread.
+//! The scheduler: runs repeat, one thread runs at a time, time jumps, deadlocks are reported, and a
+//! crash ends every thread.
 use super::*;
 use evenkeel_base::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -113,7 +113,7 @@ fn a_wait_ends_by_its_event_or_by_its_deadline() {
 }
 
 #[test]
-fn a_deadlock_is_reported_with_everybody_who_waits() {
+fn a_deadlock_report_lists_every_waiting_thread() {
     let sim = SimEnv::new(3);
     let rt = sim.runtime();
     let r = rt.clone();
@@ -139,7 +139,7 @@ fn a_deadlock_of_the_test_itself_panics() {
     let result = catch_unwind(AssertUnwindSafe(wait));
     let text = panic_text(&*result.expect_err("panics")).unwrap_or_default();
     assert!(text.contains("deadlock (seed 8)") && text.contains("log_sync"), "{text}");
-    wait(); // Said once; then the test may clean up.
+    wait(); // Reported once; then the test may clean up.
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_crash_ends_every_thread() {
     struct Ended(Arc<AtomicU64>, Arc<Runtime>);
     impl Drop for Ended {
         fn drop(&mut self) {
-            // A destructor may wait: it returns at once.
+            // A wait in a destructor returns at once.
             self.1.delay(Duration::from_secs(1), Cause::Idle);
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -215,7 +215,7 @@ fn a_crash_under_the_tests_own_thread_can_be_caught() {
 }
 
 #[test]
-fn stop_ends_threads_that_would_wait_for_ever() {
+fn stop_ends_threads_that_wait_forever() {
     let sim = SimEnv::new(2);
     let rt = sim.runtime();
     let r = rt.clone();
@@ -239,9 +239,9 @@ fn a_mutex_held_over_a_wait_is_reported_as_a_hang() {
     assert!(text.contains("hangs (seed 1)") && text.contains("session#2"), "{text}");
 }
 
-/// Seeds make threads uneven; without steps that switch there are none of these moods.
+/// Seeds run threads unevenly in several ways; without switches at steps there are none of them.
 #[test]
-fn seeds_have_moods() {
+fn some_seeds_favour_threads() {
     let moods = |seed| Moods::new(&SimOptions::new(seed));
     let uneven: std::collections::BTreeSet<_> = (0..50).map(|s| moods(s).uneven).collect();
     let hold_up: std::collections::BTreeSet<_> = (0..50).map(|s| moods(s).hold_up).collect();

@@ -165,7 +165,7 @@ fn a_neighbour_in_use_or_under_io_is_left_to_the_second_pass() {
 /// The pages of the build lie among the newest pages; some of those are in use and some are being
 /// written.
 #[test]
-fn pages_that_may_not_be_pinned_are_met_beside_writers() {
+fn scans_meet_unpinnable_pages_while_writers_run() {
     let (mut first, mut second) = (Tally::default(), Tally::default());
     let mut own = 0;
     for seed in 0..8 {
@@ -200,7 +200,7 @@ fn a_hazard_pointer_moves_on_with_the_page_that_leaves() {
 }
 
 #[test]
-fn writers_come_to_a_stand_beside_the_restarting_scan_and_not_beside_ours() {
+fn writers_stop_under_the_restarting_scan_and_not_under_ours() {
     let mut setup = Setup::new(10, 11);
     setup.own = 900;
     setup.limit_s = 60;
@@ -227,7 +227,7 @@ fn a_build_by_the_engine_writes_its_index_and_no_page_of_it() {
 /// The scans are compared with a run in which the engine builds the index: its runs share the disk
 /// with the cleaner, its pages join and leave, and the writers hardly slow down.
 #[test]
-fn the_build_of_ours_shares_the_disk_with_the_cleaner() {
+fn our_build_shares_the_disk_with_the_cleaner() {
     let setup = Setup { before_s: 1, ..Setup::new(10, 2) };
     let quiet = ours::run(&setup, 4, &Built::default());
     // The cleaner needs three quarters of two seconds of this disk.
@@ -339,7 +339,7 @@ impl ByHand {
 }
 
 #[test]
-fn buckets_look_at_what_a_count_by_hand_says() {
+fn bucket_visits_equal_a_count_by_hand() {
     for seed in 0..3 {
         let setup = Setup { before_s: 1, ..Setup::new(1000, seed) };
         let built = Built { rows: 0, bytes: 200 << 20, pages: 3 };

@@ -54,7 +54,7 @@ fn every_figure_is_that_of_a_count_by_hand() {
 
 /// The marks are proportional to the number of frames; the frames examined per page read are not.
 #[test]
-fn twice_the_frames_have_more_in_reserve_and_are_no_more_work() {
+fn twice_the_frames_keep_a_larger_reserve_for_the_same_work() {
     let one = Setup::new(8, 4);
     let two = Setup { frames: 2 * one.frames, ..one.clone() };
     // Of a later part, and a long one: at first the pool is full of pages that nobody used, and
@@ -83,7 +83,7 @@ fn twice_the_frames_have_more_in_reserve_and_are_no_more_work() {
 }
 
 #[test]
-fn threads_sleep_beside_timers_and_not_beside_events() {
+fn threads_oversleep_with_timers_and_not_with_events() {
     let setup = Setup::new(8, 4);
     let (timers, events) = (timers(&setup), events(&setup));
     assert!(timers.waits > 10 * events.waits.max(1), "{timers:?} {events:?}");

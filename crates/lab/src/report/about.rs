@@ -313,7 +313,7 @@ mod tests {
     use crate::{dirty_count, fan_out, flush_scan, free_pages, report, restart_flush, scale};
 
     #[test]
-    fn a_report_explains_every_policy_row_and_setting_and_says_what_follows() {
+    fn a_report_explains_every_policy_row_and_setting_and_concludes() {
         let outcomes = [
             flush_scan::run(&flush_scan::Setup::new(5_000, 1)).expect("it runs"),
             restart_flush::run(&restart_flush::Setup::new(500, 1)),

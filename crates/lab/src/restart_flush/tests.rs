@@ -53,7 +53,7 @@ fn every_figure_is_that_of_a_count_by_hand() {
 /// Twice the pages in twice the log, all else as it was: the reported laws, for which no page is
 /// old without an average, ask for the same; ours asks for twice as many of the old ones.
 #[test]
-fn twice_the_old_pages_are_twice_the_request_of_ours_and_nothing_to_the_others() {
+fn twice_the_old_pages_double_our_request_and_change_no_other() {
     let one = Setup { disk_bytes_per_sec: 1 << 40, seconds: 4, ..Setup::new(10, 3) };
     let (log_bytes, hot_pages) = (2 * one.log_bytes, 2 * one.hot_pages);
     let two = Setup { log_bytes, hot_pages, ..one.clone() };
@@ -73,7 +73,7 @@ fn twice_the_old_pages_are_twice_the_request_of_ours_and_nothing_to_the_others()
 
 /// Everything twice as large is flushed twice as fast, by each law.
 #[test]
-fn twice_of_everything_is_twice_the_pages() {
+fn doubling_every_input_doubles_the_pages() {
     for law in [Law::Published, Law::Repaired, Law::Ours] {
         let pages = |scale| {
             let seconds = sim::run(&Setup::new(scale, 5), law);
@@ -107,7 +107,7 @@ fn ours_flushes_what_it_requests_whatever_the_number_of_cleaners() {
 }
 
 #[test]
-fn with_ours_no_second_is_felt() {
+fn our_law_has_no_slow_second() {
     let setup = Setup::new(1, 5);
     let outcome = run(&setup);
     let ratio = |name| outcome.value(name, "worst / last 10 s").expect("a ratio");

@@ -15,7 +15,7 @@ fn figures(name: &str) -> (Setup, sim::Figures) {
 /// D3: ingest during long compactions is even, and compactions write a proportionate number of
 /// bytes. The queue of the disk stays a few beats long.
 #[test]
-fn ingest_is_even_beside_merges_that_take_hours() {
+fn ingest_is_even_during_hours_of_compaction() {
     for (name, written) in
         [("150 GB, slow disk", 680.0), ("1 TB, slow disk", 1_000.0), ("10 TB, fast disk", 2_100.0)]
     {
@@ -72,7 +72,7 @@ fn large_indexes_grow_evenly() {
 /// Above the rate that the disk permits, ingest is slowed and does not stop, and the limit of runs
 /// holds.
 #[test]
-fn too_much_is_slowed_and_runs_keep_to_the_limit() {
+fn excess_ingest_is_slowed_and_runs_stay_within_the_limit() {
     for setup in Setup::all(SCALE) {
         let figures = sim::run(&setup);
         let most = figures.runs.iter().copied().fold(0.0, f64::max);
@@ -88,7 +88,7 @@ fn too_much_is_slowed_and_runs_keep_to_the_limit() {
 /// D2, G2: an index build takes the tenth of the disk that waiting users leave, and they hardly
 /// slow down. The governor reduces it further if the disk becomes slower.
 #[test]
-fn an_index_build_has_what_ingest_leaves() {
+fn an_index_build_uses_the_device_that_ingest_leaves() {
     let (setup, beside) = figures(BUILD);
     let (_, alone) = figures("1 TB, slow disk");
     let loaded = setup.loaded_steps(beside.rows.len() as u64) as usize;
@@ -113,7 +113,7 @@ fn an_index_build_has_what_ingest_leaves() {
 /// If a compaction thread computes more slowly than the disk writes, ingest gets the rate that the
 /// machine's threads can compact; helping threads join no compaction that another thread has.
 #[test]
-fn more_cores_merge_more() {
+fn more_cores_compact_more() {
     let name = "10 TB, fast disk, 2 cores";
     let (two, few) = figures(name);
     let (many, all) = figures("10 TB, fast disk, 64 cores");
@@ -129,7 +129,7 @@ fn more_cores_merge_more() {
 
 /// Without ingest, compactions come to an end.
 #[test]
-fn at_rest_few_runs_are_left() {
+fn an_idle_index_ends_with_few_runs() {
     let (_, figures) = figures("150 GB, slow disk");
     let at_rest = *figures.runs.last().expect("points");
     assert!(at_rest <= 3.0, "{at_rest} runs: {:?}", figures.runs);

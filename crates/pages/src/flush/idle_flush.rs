@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_quiet_after_a_while() {
+    fn a_log_without_growth_becomes_idle() {
         assert_eq!(run([0; 3 * TICKS as usize]), [(TICKS, 1)], "and no page is written twice");
         assert_eq!(run([0; TICKS as usize]), [], "not yet");
         let load = [1 << 20; 100].into_iter().chain([0; 100]);
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_all_the_time_is_not_quiet() {
+    fn a_log_that_always_grows_is_not_idle() {
         // The least growth that is not quiet: 128 KiB in five seconds.
         let bytes = quiet_bytes(LOG) / TICKS + 1;
         assert_eq!(run([bytes; 1000]), []);
     }
 
     #[test]
-    fn a_trickle_has_its_pages_written_now_and_then() {
+    fn a_slow_writer_has_its_pages_written_occasionally() {
         // A commit of 200 bytes each second.
         let trickle = |tick| if tick % 10 == 0 { 200 } else { 0 };
         let found = run((0..20_000).map(trickle));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_holds_until_somebody_writes() {
+    fn an_idle_state_lasts_until_the_log_grows() {
         let mut quiet = IdleFlush::default();
         assert_eq!(quiet.is_idle(Lsn(0), LOG), None);
         quiet.look(1, Lsn(1 << 30), LOG, || 0);
@@ -156,7 +156,7 @@ mod tests {
         /// all observations of the time before; and there are no more cuts than pauses and pieces
         /// of log.
         #[test]
-        fn it_is_quiet_only_if_it_was(
+        fn a_log_is_idle_only_after_a_pause_in_its_growth(
             grown in prop::collection::vec(
                 prop_oneof![5 => Just(0u64), 1 => 0..400u64, 1 => 0..1u64 << 18], 1..600),
         ) {

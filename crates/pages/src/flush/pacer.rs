@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_knows_what_was_written_since_the_last_one() {
+    fn a_tick_counts_the_pages_written_since_the_last_one() {
         let (dirty, quota, mut pacer) = (Dirty::new(8_000_000), Quota::default(), Pacer::default());
         // One page for each 1,000 bytes of log: the target age is 3,000,000.
         for frame in 0..3_000 {

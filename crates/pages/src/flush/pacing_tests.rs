@@ -97,7 +97,7 @@ fn cold_pages_leave_half_a_batch_to_old_ones() {
 }
 
 #[test]
-fn what_holds_up_the_checkpoint_is_written_beyond_the_law() {
+fn pages_that_hold_up_the_checkpoint_exceed_the_quota() {
     for (paced, required, room, pages, beyond, what) in [
         (0, 0, 64, 0, 0, "nothing asked for"),
         (40, 0, 64, 40, 0, "by the law"),
@@ -113,7 +113,7 @@ fn what_holds_up_the_checkpoint_is_written_beyond_the_law() {
 
 /// Pages that only the idle flush requests yield to other use of the device.
 #[test]
-fn only_what_the_quiet_asks_for_is_surplus() {
+fn only_pages_of_the_idle_flush_are_surplus() {
     let quiet = Load { dirty_pages: 50_000, quiet_pages: 40_000, ..idle() };
     assert!(terms(&quiet).is_surplus() && terms(&idle()).is_surplus());
     for load in [
@@ -128,7 +128,7 @@ fn only_what_the_quiet_asks_for_is_surplus() {
 }
 
 #[test]
-fn wanted_frames_make_no_page_old() {
+fn a_need_for_free_frames_makes_no_page_old() {
     let load = Load { dirty_pages: 50_000, supply_pages: 500, ..idle() };
     assert_eq!((terms(&load).sum(), terms(&load).aged()), (5_000, 0));
     let load = Load { dirty_pages: 80_000, ..load };
@@ -138,7 +138,7 @@ fn wanted_frames_make_no_page_old() {
 }
 
 #[test]
-fn required_is_what_the_log_reaches_before_the_law_looks_again() {
+fn forced_flush_starts_half_a_second_before_the_log_limit() {
     let (mb, gb) = (1 << 20, 1 << 30);
     for (what, limit, speed, age) in [
         ("a log at rest", gb, 0, gb / 64 * 63),
@@ -151,8 +151,8 @@ fn required_is_what_the_log_reaches_before_the_law_looks_again() {
     }
 }
 
-/// A log in buckets, a device, writers that change other pages at an even speed; ticks of the law
-/// as the engine has them. Returns the highest age, and pages flushed each second.
+/// A log in buckets, a device, and writers that change new pages at an even rate; ticks of the law
+/// as in the engine. Returns the highest age, and the pages flushed each second.
 fn held_up(age_pct: u64, limit: u64, bytes_per_sec: u64, device: u64) -> (u64, Vec<u64>) {
     const BUCKETS: u64 = 128;
     let bucket = limit / BUCKETS;
@@ -208,7 +208,8 @@ fn held_up(age_pct: u64, limit: u64, bytes_per_sec: u64, device: u64) -> (u64, V
 #[test]
 fn an_old_log_is_brought_down_without_taking_the_device() {
     let limit = 1 << 30;
-    // 24 MB/s of log change 6,000 pages a second: that much must be flushed to stand still.
+    // 24 MB/s of log change 6,000 pages a second: that many must be flushed to keep the age
+    // constant.
     let (pace, device) = (24_576_000, 20_000);
     for age_pct in [40, 60, 80, 90] {
         let (oldest, flushed) = held_up(age_pct, limit, pace, device);
@@ -218,15 +219,16 @@ fn an_old_log_is_brought_down_without_taking_the_device() {
         let last = flushed.last().expect("seconds");
         assert!(last.abs_diff(6_000) < 1_200, "{age_pct}%: {flushed:?}");
     }
-    // Faster than the device can be held: the limit is met by required work, then by the writers.
+    // Faster than the device can flush: at the limit required work takes over, then the writers are
+    // slowed.
     let (oldest, flushed) = held_up(60, limit, 4 * pace, 24_000);
     assert!(oldest <= limit && flushed.iter().all(|f| *f <= 24_000), "{oldest} {flushed:?}");
 }
 
 #[test]
 fn the_first_tick_after_a_crash_needs_no_history() {
-    // P3: 93% of the pool dirty and old, no tick before this one. The old law asked for everything
-    // at once; this one rises by doubling and settles where the excess goes within the horizon.
+    // P3: 93% of the pool is dirty and old, with no earlier tick. The former law requested all of
+    // it at once; this one doubles its rate until the excess is flushed within the horizon.
     let mut load = Load { dirty_pages: 93_000, over_pages: 93_000, age_bytes: 4 << 27, ..idle() };
     let wanted = wanted_pages_per_sec(&load);
     let mut ticks = 0;
@@ -241,7 +243,7 @@ fn the_first_tick_after_a_crash_needs_no_history() {
 
 #[test]
 fn a_restart_under_load_flushes_evenly() {
-    // Four workers and a device of 20,000 pages/s; 60,000 old pages, 2,000 more come each second.
+    // Four workers and a device of 20,000 pages/s; 60,000 old pages, and 2,000 more each second.
     let (mut old, mut rate, mut worst) = (60_000u64, 0, 0);
     for tick in 0..900 {
         old += 200;
@@ -309,14 +311,14 @@ proptest! {
         prop_assert!(wanted_pages_per_sec(&load) >= load.quiet_pages.div_ceil(10).min(2048));
         let later = Load { due_pages: load.due_pages.map(|pages| pages + more), ..load };
         prop_assert!(wanted_pages_per_sec(&later) >= wanted_pages_per_sec(&load));
-        // What must be gone by then, will be.
+        // Pages that are due by then are written by then.
         for (pages, sec) in load.due_pages.iter().zip(DUE_HORIZONS_SEC) {
             prop_assert!(wanted_pages_per_sec(&load) * sec >= *pages.min(&load.dirty_pages));
         }
     }
 
     #[test]
-    fn a_quota_is_the_rate_and_no_more_than_there_is(rate in 0..1u64 << 40, ns in 0..1u64 << 40,
+    fn a_quota_follows_the_rate_up_to_the_dirty_pages(rate in 0..1u64 << 40, ns in 0..1u64 << 40,
         dirty in 0..1u64 << 30)
     {
         let quota = tick_quota(rate, ns, dirty);
@@ -335,7 +337,8 @@ proptest! {
         prop_assert_eq!(all.refill(quota, quota / 3, 7), quota);
         for elapsed in times {
             let due = issued(quota, batch, elapsed);
-            // Never further than a batch ahead of the even pace, never behind it.
+            // The issued pages are never more than a batch ahead of the even pace, and never behind
+            // it.
             let even = u128::from(quota) * u128::from(elapsed.min(TICK_NS)) / u128::from(TICK_NS);
             prop_assert!(u128::from(due) >= even);
             prop_assert!(u128::from(due) <= even + 2 * u128::from(batch));
@@ -346,7 +349,7 @@ proptest! {
             taken += part;
             match all.next_in(batch, 7 + elapsed) {
                 None => prop_assert_eq!(taken, quota),
-                // Not a nanosecond before.
+                // Not a nanosecond earlier.
                 Some(ns) => {
                     prop_assert!(issued(quota, batch, elapsed + ns) > due);
                     prop_assert_eq!(issued(quota, batch, elapsed + ns - 1), due);
@@ -358,7 +361,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quota_is_divided_whole_among_terms_that_asked(load in loads(), quota in 0..1u64 << 30) {
+    fn a_quota_is_divided_in_full_among_requesting_terms(load in loads(), quota in 0..1u64 << 30) {
         let asked = terms(&load);
         let why = asked.divide(quota);
         for (term, part) in [(asked.age, why.age), (asked.share, why.share),
@@ -373,11 +376,11 @@ proptest! {
 /// Pages that one cleaner writes are required of no other; cold pages leave half of a batch to old
 /// ones.
 #[test]
-fn a_beat_writes_cold_pages_and_what_nobody_else_is_writing() {
+fn a_beat_skips_pages_that_another_cleaner_is_writing() {
     let quota = Quota::default();
     quota.refill(10, 0, 0);
     for (hold_up, in_flight, cold, pages, required) in [
-        // What the law issues is in the first one.
+        // The first batch contains the pages of the quota.
         (0, 0, 54, 10, 0),
         (0, 0, 64, 0, 0),
         (100, 0, 32, 32, 100),

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_asked_for_ahead_of_the_frames_taken_and_no_farther() {
+    fn memory_is_committed_a_step_ahead_of_the_frames_in_use() {
         let rt = evenkeel_io::Runtime::new(std::sync::Arc::new(evenkeel_io::MemEnv::new()));
         let (count, page_size) = (2048, 16384);
         let frames = Frames::new(rt, count, page_size);

@@ -1,5 +1,5 @@
-//! The pool changes its size under readers and writers: no update is lost, no frame either, and
-//! the memory of the frames that went is given back.
+//! The pool changes its size under readers and writers: no update and no frame is lost, and the
+//! memory of removed frames is given back.
 
 use crate::pool::free_list::FreeList;
 use crate::test_support::{self, put};
@@ -74,7 +74,7 @@ fn the_pool_changes_its_size_while_in_use() -> Result<()> {
     assert_eq!(told(), least as u64);
     let read = |p: &PageNo| value(&rig.pages.read(*p, Access::Normal).expect("reads"));
     assert_eq!(pages.iter().map(read).sum::<u64>(), written.load(SeqCst));
-    // And as large again: every page fits, so a second look reads none.
+    // The former size again: every page fits, so a second pass reads none.
     rig.pages.resize(600 * 4096)?;
     assert_eq!(pages.iter().map(read).sum::<u64>(), written.load(SeqCst));
     let before = rig.rt.metrics.get(Metric::PageReads);
@@ -90,7 +90,7 @@ fn the_pool_changes_its_size_while_in_use() -> Result<()> {
 }
 
 #[test]
-fn what_is_free_is_given_back_at_once_and_taken_again() -> Result<()> {
+fn free_frames_give_back_their_memory_and_take_it_again() -> Result<()> {
     let rig = test_support::create(Runtime::new(Arc::new(MemEnv::new())), 4096, 64 << 20)?;
     rig.pages.resize(100 * 4096)?;
     while rig.pages.free_frames_beat()? == evenkeel_base::Beat::More {}
@@ -104,8 +104,8 @@ fn what_is_free_is_given_back_at_once_and_taken_again() -> Result<()> {
     Ok(())
 }
 
-/// What is refilled at a time does not grow with the pool: else nothing is written while it lasts,
-/// and then nothing but that.
+/// The number of frames refilled at a time does not grow with the pool: otherwise no page is
+/// written during a refill, and then nothing but pages is written.
 #[test]
 fn free_frames_are_refilled_in_small_parts() {
     for (frames, low, high) in

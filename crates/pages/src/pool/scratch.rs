@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_used_again_where_they_are_large_enough() {
+    fn large_enough_buffers_are_reused() {
         let scratch = PageScratch::default();
         let mut first = scratch.take(8192);
         first[0] = 7;

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_keep_their_places_while_it_grows() {
+    fn items_keep_their_places_while_the_vector_grows() {
         let next = std::cell::Cell::new(0usize);
         let make = |count: usize| -> Vec<usize> {
             let from = next.replace(next.get() + count);

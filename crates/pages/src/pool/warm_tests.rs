@@ -1,5 +1,5 @@
-//! Reading hot pages in: which they are, that nothing is evicted for them, and that a list of
-//! anything does no harm.
+//! Reading hot pages at open: which pages are listed, that no page is evicted for them, and that an
+//! arbitrary list is harmless.
 
 use crate::test_support::{self, Fixture};
 use crate::{Access, Pages};
@@ -32,7 +32,7 @@ fn warm_all(pages: &Pages, list: &[PageNo]) -> usize {
 }
 
 #[test]
-fn what_was_hot_is_read_in_and_then_costs_nothing() -> Result<()> {
+fn warmed_pages_are_read_once_and_then_hit_the_pool() -> Result<()> {
     let (env, rig, pages) = written()?;
     let hot = rig.pages.hot_pages(1000);
     assert!(hot.is_sorted() && pages.iter().all(|page| hot.contains(page)));
@@ -47,14 +47,14 @@ fn what_was_hot_is_read_in_and_then_costs_nothing() -> Result<()> {
         assert_eq!(again.read(*page, Access::Normal)?[0], i as u8);
     }
     assert_eq!(rt.metrics.get(Metric::PageReads), reads, "every page was there");
-    // Twice is nothing more.
+    // A page listed twice is read once.
     assert_eq!(warm_all(&again, &hot), hot.len());
     assert_eq!(rt.metrics.get(Metric::PageReads), reads);
     Ok(())
 }
 
 #[test]
-fn a_full_pool_takes_no_more_and_gives_nothing_up() -> Result<()> {
+fn warming_stops_at_a_full_pool_and_evicts_nothing() -> Result<()> {
     let (env, rig, _) = written()?;
     let hot = rig.pages.hot_pages(1000);
     let rt = Runtime::new(env);
@@ -72,7 +72,7 @@ fn a_full_pool_takes_no_more_and_gives_nothing_up() -> Result<()> {
 }
 
 #[test]
-fn the_hottest_of_many_are_those_the_clock_has_just_passed() -> Result<()> {
+fn the_hot_page_list_starts_behind_the_clock_hand() -> Result<()> {
     let (_, rig, pages) = written()?;
     // The clock clears every mark; then some pages are used again.
     rig.pages.search(i64::MAX, usize::MAX);
@@ -86,7 +86,7 @@ fn the_hottest_of_many_are_those_the_clock_has_just_passed() -> Result<()> {
 }
 
 #[test]
-fn a_list_of_anything_does_no_harm() -> Result<()> {
+fn a_hot_page_list_of_arbitrary_pages_is_harmless() -> Result<()> {
     let (env, _, pages) = written()?;
     let rt = Runtime::new(env);
     let again = Pages::open(Scheduler::new(rt.clone()), test_support::options(256), Lsn(0))?;

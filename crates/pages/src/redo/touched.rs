@@ -80,7 +80,7 @@ mod tests {
     proptest! {
         /// A set, unless there are too many blocks or pages: then it is empty.
         #[test]
-        fn it_is_a_set_or_nothing(
+        fn touched_pages_are_kept_in_full_or_not_at_all(
             pages in prop::collection::vec(0u64..4000, 0..300),
             frames in 0usize..600,
         ) {

@@ -1,4 +1,4 @@
-//! The space map against a model: who owns which page, through commits, aborts, drops, reopening.
+//! The space map against a model of page owners, through commits, aborts, drops and reopening.
 
 use crate::test_support::{self, Fixture};
 use crate::{Access, Pages};
@@ -83,7 +83,7 @@ fn free(rig: &Fixture, model: &mut Model, tree: u32, nth: u16, count: u8, commit
         mtr.commit(&mut reserved);
         pages.retain(|page| !chosen.contains(page));
     }
-    // Without commit nothing was changed: dropping it must not stop the database.
+    // Without commit no page was changed: dropping it must not stop the database.
 }
 
 fn run(steps: Vec<Step>) {
@@ -156,7 +156,7 @@ fn small_trees_share_extents() -> Result<()> {
 fn segments_follow_one_another() -> Result<()> {
     let env = Arc::new(MemEnv::new());
     let rig = test_support::create(Runtime::new(env.clone()), 256, 64 << 20)?;
-    // Pretend the first segment is full.
+    // Allocates extents until the first segment is full.
     while rig.pages.space.extents() < 1024 {
         rig.pages.space.grow(1);
     }
@@ -182,7 +182,7 @@ fn segments_follow_one_another() -> Result<()> {
     Ok(())
 }
 
-/// Keeps the import of `Pages` honest: the API is one type.
+/// Keeps the import of `Pages` in use: the API is one type.
 #[test]
 fn pages_are_shared_between_threads() {
     fn shared<T: Send + Sync>() {}

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compactions_need_is_what_flushes_bring_them_in_their_time() {
+    fn compactions_need_the_rate_at_which_flushes_bring_bytes() {
         let pace = Pace::default();
         let need = || pace.meter.lock().need_bytes_per_sec();
         let (sec, mb) = (1_000_000_000, 1_000_000);

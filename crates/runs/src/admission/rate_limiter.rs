@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_who_insert_share_one_line() {
+    fn all_inserting_threads_share_one_rate() {
         let pace = RateLimiter::default();
         let ms = 1_000_000;
         assert_eq!(pace.take(1 << 20, || unreachable!("no pace")), (0, 0));
@@ -86,7 +86,7 @@ mod tests {
 
     /// Time that was taken and not used is available to the next insert, and no more than that.
     #[test]
-    fn the_line_is_shorter_by_what_is_given_back() {
+    fn returned_time_shortens_the_next_wait() {
         let pace = RateLimiter::default();
         let ms = 1_000_000;
         pace.set(ms);

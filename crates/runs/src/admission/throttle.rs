@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compactions_owe_together() {
+    fn owed_bytes_of_several_indexes_add_up() {
         // Compactions whose places are used up together; a long one owes nothing.
         let owed = |indexes: &[(u64, u64)], sealed, active| {
             let Owed { bytes, room } = tightest(indexes.to_vec(), sealed, active, 1000);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_slow_ingest_no_less_for_being_slower_and_rest_no_longer_than_their_part() {
+    fn slower_flushes_slow_ingest_no_less_and_rests_stay_in_their_part() {
         let mut rng = Rng::new(3);
         for _ in 0..20_000 {
             let mut number = |bits: u64| {
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_grows_with_what_compactions_have_left() {
+    fn owed_bytes_grow_with_the_remaining_compaction() {
         const GENERATION: u64 = 1000;
         let mut rng = Rng::new(4);
         for _ in 0..20_000 {
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_grows_by_steps_and_credit_is_kept_to_the_byte() {
+    fn the_pace_grows_with_runs_and_credit_is_exact() {
         let mut rng = Rng::new(2);
         for _ in 0..20_000 {
             let mut number = |bits: u64| {

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_changed_is_not_asked_about() {
+    fn unchanged_indexes_are_not_compaction_candidates() {
         let mut due = CompactionCandidates::<u8>::default();
         let id = IndexId;
         (1..=4).for_each(|n| due.note(id(n), n != 4, true));

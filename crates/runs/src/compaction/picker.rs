@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_compaction_into_the_bottom() {
+    fn tiers_are_compacted_during_a_compaction_into_the_bottom() {
         let run = |bytes| Facts { bytes, ..Facts::default() };
         let busy = |bytes| Facts { busy: true, ..run(bytes) };
         let long = |young: &[u64]| -> Vec<Facts> {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_left_is_next_and_what_ingest_needs_where_there_is_no_seat() {
+    fn the_compaction_with_least_left_is_next_and_required_ones_need_no_seat() {
         let turn =
             |(required, left)| CompactionTurn { required, left, ..CompactionTurn::default() };
         let jobs = [(true, 9), (false, 3), (true, 5)].map(turn);
@@ -520,7 +520,7 @@ mod tests {
 
     /// G4.
     #[test]
-    fn on_a_full_disk_the_most_garbage_for_its_size_is_merged() {
+    fn a_full_disk_compacts_the_run_with_the_highest_garbage_share() {
         let run = |(bytes, garbage)| Facts { bytes, garbage, ..Facts::default() };
         let next = |runs: &[(u64, u64)]| {
             let runs: Vec<Facts> = runs.iter().copied().map(run).collect();
@@ -549,7 +549,7 @@ mod tests {
 
     /// D4.
     #[test]
-    fn what_is_half_garbage_is_merged_were_it_one_run() {
+    fn runs_of_half_garbage_are_compacted_even_if_single() {
         let run = |(bytes, garbage)| Facts { bytes, garbage, ..Facts::default() };
         let next = |runs: &[(u64, u64)]| {
             let runs: Vec<Facts> = runs.iter().copied().map(run).collect();
@@ -574,7 +574,7 @@ mod tests {
 
     /// D4.
     #[test]
-    fn where_reads_skip_most_is_merged_first() {
+    fn the_runs_whose_reads_skip_most_are_compacted_first() {
         let next = |jobs: &[CompactionTurn]| next_compaction(jobs.iter().copied(), false);
         assert_eq!(next(&[rest(100, 0), rest(100, 1)]), Some(1));
         assert_eq!(next(&[rest(100, 0), rest(1000, 1)]), Some(0), "for each byte");
@@ -667,7 +667,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_merged_on_a_full_disk_frees_and_reaches_the_bottom(
+        fn a_compaction_on_a_full_disk_frees_space_and_reaches_the_bottom(
             runs in prop::collection::vec((1u64..1 << 50, 0u64..9), 0..12),
         ) {
             let run = |(bytes, part): &(u64, u64)| {
@@ -682,7 +682,7 @@ mod tests {
         }
 
         #[test]
-        fn compactions_to_rest_have_one_order(
+        fn optional_compactions_have_one_order(
             jobs in prop::collection::vec((1u64..u64::MAX, 0u64..u64::MAX), 1..9),
             gain in 0u64..u64::MAX,
         ) {
@@ -701,7 +701,7 @@ mod tests {
         }
 
         #[test]
-        fn rest_comes_to_rest(mut sizes in prop::collection::vec(1u64..1_000_000, 1..20)) {
+        fn optional_compactions_end(mut sizes in prop::collection::vec(1u64..1_000_000, 1..20)) {
             for _ in 0..3 {
                 let Some(range) = pick_rest(&sizes) else { break };
                 let sum = sizes[range.clone()].iter().sum();

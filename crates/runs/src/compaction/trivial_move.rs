@@ -39,7 +39,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_comparing_each_with_each_says(runs in prop::collection::vec(run(), 1..6)) {
+        fn trivial_moves_equal_a_pairwise_comparison(runs in prop::collection::vec(run(), 1..6)) {
             let bytes: Vec<Vec<([u8; 1], [u8; 1])>> =
                 runs.iter().map(|r| r.iter().map(|(a, b)| ([*a], [*b])).collect()).collect();
             let keys: Vec<Vec<Keys<'_>>> =

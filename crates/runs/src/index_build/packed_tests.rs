@@ -5,7 +5,7 @@ use evenkeel_io::Rng;
 
 const PK: usize = 4;
 
-/// Keys of `len` bytes of which about `vary` vary.
+/// Keys of `len` bytes, about `vary` of which vary.
 fn keys(rng: &mut Rng, len: usize, vary: usize, count: usize) -> Vec<Vec<u8>> {
     let places: Vec<usize> = (0..vary).map(|_| rng.below(len as u64) as usize).collect();
     let mut keys: Vec<Vec<u8>> = Vec::new();
@@ -69,7 +69,7 @@ fn pieces_give_their_keys_back_in_order() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_rest_comes_back() {
+fn entries_that_do_not_fit_are_refused_and_the_others_are_kept() {
     let mut packed = Packed::new();
     assert!(packed.push(b"abc", b"1234"));
     assert!(packed.push(b"abd", b"1235"));

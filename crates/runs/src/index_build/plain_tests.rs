@@ -4,7 +4,8 @@ use super::*;
 use evenkeel_io::Rng;
 use proptest::prelude::*;
 
-/// Keys with long equal parts, keys that others begin with, and zeros that look like the end.
+/// Keys with long equal parts, keys that are prefixes of others, and zeros that look like the end
+/// of a key.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         3 => Just(vec![b'a'; 30]),
@@ -16,7 +17,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
 }
 
-/// Sorted pieces of so many entries.
+/// Sorted pieces of `each` entries.
 fn pieces(keys: &[Vec<u8>], each: usize) -> Vec<SortedPlain> {
     let mut plain = Plain::default();
     let piece = |keys: &[Vec<u8>]| {
@@ -54,7 +55,7 @@ proptest! {
     }
 }
 
-/// What the first bytes do not tell apart, level after level, in many stretches and in one piece.
+/// Keys whose first bytes are equal, level after level, in many stretches and in one piece.
 #[test]
 fn keys_of_equal_parts_are_told_apart() {
     let mut rng = Rng::new(3);
@@ -83,7 +84,7 @@ fn keys_of_equal_parts_are_told_apart() {
     }
 }
 
-/// More levels than are looked at: the keys differ in one byte each time.
+/// More levels than the sort examines: the keys differ in one byte each time.
 #[test]
 fn keys_with_more_equal_parts_than_levels_are_compared_in_full() {
     let mut keys = Vec::new();
@@ -97,10 +98,10 @@ fn keys_with_more_equal_parts_than_levels_are_compared_in_full() {
     assert!(read(&stretches) == keys);
 }
 
-/// Each is sorted in memory of its own: no longer than was meant and a mark, or an entry, of each
-/// piece, however long the entries are.
+/// Each stretch is sorted in memory of its own: it exceeds its intended size by at most a mark, or
+/// an entry, of each piece, however long the entries are.
 #[test]
-fn no_stretch_is_much_longer_than_meant() {
+fn sort_stretches_stay_near_their_intended_size() {
     let mut rng = Rng::new(9);
     for (entry, pieces, of_piece) in
         [(40, 64, 256 << 10), (2_000, 32, 1 << 20), (20_000, 32, 1 << 20)]

@@ -1,4 +1,4 @@
-//! Tests of `leaves` and `arena`: against a model, with keys that differ late, runs of versions,
+//! Tests of `leaves` and `arena`: against a model, with keys that differ late, long version lists,
 //! ordered arrival at every place, and readers beside writers.
 
 use crate::memtable::arena::{Arena, ArenaNode};
@@ -72,7 +72,7 @@ impl Bed {
         self.model.insert((key.to_vec(), u64::MAX - lsn));
     }
 
-    /// Takes out every other entry, or all of them, from a key on.
+    /// Removes every other entry, or all of them, from a key on.
     fn remove_some(&mut self, from: &[u8], count: usize) {
         let mut stretch = Vec::new();
         let mut doomed: Vec<ArenaNode> = Vec::new();
@@ -87,7 +87,7 @@ impl Bed {
         assert_eq!(self.leaves.remove(&self.arena, &doomed), 0, "they are gone");
     }
 
-    /// Everything, and ranges from and below `probes`.
+    /// Compares all entries, and ranges from and below `probes`.
     fn check(&self, probes: &[Vec<u8>]) {
         let (arena, leaves) = (&self.arena, &self.leaves);
         assert!(forward(arena, leaves, b"").iter().eq(self.model.iter()));
@@ -112,7 +112,7 @@ fn random_key(random: &mut Random) -> Vec<u8> {
     key
 }
 
-/// B6: entries taken all at once lie in the same order, in full leaves; more may come.
+/// B6: entries packed all at once lie in the same order, in full leaves; more entries may follow.
 #[test]
 fn entries_taken_at_once_are_packed() {
     for (seed, count) in [(0, 0), (1, 1), (2, 256), (3, 257), (4, 5000), (5, 5000)] {
@@ -140,9 +140,10 @@ fn entries_taken_at_once_are_packed() {
     }
 }
 
-/// B6: the indexes that recovery refills are sorted side by side, into what inserts would make.
+/// B6: the indexes that recovery refills are sorted in parallel, with the same result as single
+/// inserts.
 #[test]
-fn several_threads_pack_what_inserts_would_make() {
+fn parallel_packing_equals_single_inserts() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
     for seed in 0..8u64 {
         println!("seed {seed}");
@@ -187,7 +188,7 @@ fn agrees_with_a_model() {
                 0 => random_key(&mut random),
                 _ => random.below(1 << 40).to_be_bytes().repeat(2 + (seed % 3) as usize),
             };
-            // Versions of a key do not arrive in their order.
+            // Versions of a key do not arrive in order.
             bed.insert(&key, lsn ^ 3);
             if random.below(200) == 0 {
                 let count = random.below(150) as usize;
@@ -266,8 +267,8 @@ fn large_entries_are_found_and_ordered() {
     bed.check(&[vec![3; 4 << 20], vec![3; 21]]);
 }
 
-/// Writers publish how many of their keys are in; a reader that starts then meets all of these, in
-/// order, in both directions.
+/// Writers publish the number of their inserted keys; a reader that starts then finds all of these,
+/// in order, in both directions.
 #[test]
 fn readers_miss_nothing_that_was_there() {
     const EACH: u64 = 12_000;
@@ -328,10 +329,10 @@ fn readers_miss_nothing_that_was_there() {
     assert_eq!(forward(&arena, &leaves, b"").len(), 3 * EACH as usize);
 }
 
-/// Exact where few leaves lie between its ends; else by some of them, evenly spread: half of these
-/// are full, as keys in order leave them, and half are not.
+/// The estimate is exact if few leaves lie between its ends; otherwise it samples some of them,
+/// evenly spread: half of these are full, like leaves of ordered keys, and half are not.
 #[test]
-fn an_estimate_counts_few_leaves() {
+fn an_estimate_visits_few_leaves() {
     let mut bed = Bed::default();
     (0..20_000u32).for_each(|n| bed.insert(&n.to_be_bytes(), u64::from(n)));
     let mut random = Random(3);

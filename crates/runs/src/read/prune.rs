@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_part_is_pruned_that_holds_what_is_asked(
+        fn no_segment_with_a_matching_key_is_pruned(
             keys in proptest::collection::btree_set(0..2000u16, 0..60),
             asked in 0..2000u16, wide in 0..200u16, with_filter in any::<bool>(),
         ) {

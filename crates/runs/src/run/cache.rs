@@ -273,7 +273,7 @@ mod tests {
     use evenkeel_format::run::{BlockBuilder, RunVersion};
 
     #[test]
-    fn stays_within_its_bytes_and_keeps_what_is_used() {
+    fn the_block_cache_stays_within_its_bytes_and_keeps_used_blocks() {
         let filter_cache = FilterCache::new(1 << 20, Arc::default());
         let cache = BlockCache::new(16 * (64 << 10), filter_cache.clone());
         let mut builder = BlockBuilder::new(Lsn::ZERO);

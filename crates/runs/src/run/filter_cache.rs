@@ -324,7 +324,7 @@ mod tests {
     /// 100 segments in turn, and one that is used in between: memory stays within its limit and the
     /// fences needed at the moment, and the used one stays. Held content stays usable.
     #[test]
-    fn memory_keeps_to_its_limit_and_what_is_used_stays() {
+    fn the_filter_cache_keeps_its_limit_and_its_used_filters() {
         let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
         let metrics = Arc::new(Metrics::default());
         let all = FilterCache::new(20 * (one + piece), metrics.clone());
@@ -361,7 +361,7 @@ mod tests {
     /// Fences borrow beyond the share, but no more than the loan; a filter then finds no room, and
     /// evicts none of them. The lender is told the bytes held beyond the share.
     #[test]
-    fn fences_borrow_and_filters_do_not() {
+    fn fences_borrow_memory_and_filters_do_not() {
         let (one, piece) = (filter().memory() as u64, fences().memory() as u64);
         let all = FilterCache::new(one + 2 * piece, Arc::default());
         all.set_loan(4 * piece);
@@ -400,7 +400,7 @@ mod tests {
     /// If two threads both find enough to evict, the second finds nothing left: evicted bytes are
     /// not subtracted twice, and no other cell loses its place.
     #[test]
-    fn two_threads_prune_at_once() {
+    fn two_threads_prune_the_filter_cache_at_once() {
         let all = FilterCache::new(u64::MAX, Arc::default());
         let kept: Vec<Arc<Cell>> = (0..10).map(|_| all.cell()).collect();
         kept.iter().for_each(|cell| drop(cell.keep_fences(fences())));

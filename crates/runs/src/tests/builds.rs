@@ -1,6 +1,7 @@
-//! Every small history of one entry while its index is built: transactions that commit, go back to
-//! a savepoint or abort; the scan and VALID anywhere among them; flushes before or behind outcomes;
-//! compactions; a snapshot. What the index shows is what the row is (A1, D1, D4, F2).
+//! Every short history of one entry while its index is built: transactions that commit, roll back
+//! to a savepoint or abort; the scan and VALID anywhere among them; flushes before or after
+//! outcomes; compactions; a snapshot. The index must show the same state as the row (A1, D1, D4,
+//! F2).
 
 use super::test_support::{Commits, TestLog, stamp};
 use crate::{Direction, IndexSpec, KeyRange, Runs, RunsOptions, Unsorted, entry_bytes};
@@ -15,9 +16,9 @@ use std::sync::Arc;
 enum Kind {
     Once,
     Twice,
-    /// One step, taken back.
+    /// One step, rolled back.
     Back,
-    /// A second step, taken back.
+    /// A second step, rolled back.
     SecondBack,
     Abort,
 }
@@ -34,14 +35,14 @@ const FLUSHES: [Flush; 3] = [Flush::Never, Flush::BeforeOutcome, Flush::After];
 
 #[derive(Debug)]
 struct Case {
-    /// The row is there before the build begins.
+    /// The row exists before the build begins.
     live: bool,
     history: Vec<(Kind, Flush)>,
-    /// Behind so many transactions the scan reads the row, and the index becomes VALID.
+    /// After this many transactions the scan reads the row, and the index becomes VALID.
     scan: usize,
     valid: usize,
     compact_often: bool,
-    /// One is taken when the index becomes VALID.
+    /// A snapshot is taken when the index becomes VALID.
     snapshot: bool,
 }
 
@@ -88,7 +89,7 @@ impl Machine {
         live[0]
     }
 
-    /// Runs a transaction; true if the row is live behind it.
+    /// Runs a transaction; true if the row is live after it.
     fn transaction(&self, index: IndexId, live: bool, (kind, flush): (Kind, Flush)) -> bool {
         let txn = TxnId(self.log.next().0);
         self.commits.set(txn, TxnState::Active);
@@ -209,20 +210,20 @@ fn histories(length: usize, stride: usize) {
 }
 
 #[test]
-fn every_history_of_two_transactions() {
+fn builds_pass_every_history_of_two_transactions() {
     histories(1, 1);
     histories(2, 1);
 }
 
 #[test]
-fn histories_of_three_transactions() {
+fn builds_pass_histories_of_three_transactions() {
     histories(3, 97);
 }
 
-/// The statement needs more memory than there is, and no memory is freed: it waits once, not at
+/// The statement needs more memory than there is, and none is freed: the build waits once, not at
 /// every attempt.
 #[test]
-fn a_build_does_not_wait_for_memory_that_nobody_gives() {
+fn a_build_waits_once_for_memory_that_never_comes() {
     let rt = Runtime::new(Arc::new(MemEnv::new()));
     let options = RunsOptions { generation_bytes: 1 << 20, cache_bytes: 1 << 20 };
     let runs = Runs::create(Scheduler::new(rt.clone()), options, Arc::new(Commits::default()))

@@ -1,5 +1,6 @@
-//! A crash at every change of the disk while generations are flushed, runs merged, an index built
-//! and an index dropped: afterwards every row of the log is found once, and no orphan file is left.
+//! A crash at every change of the disk while generations are flushed, runs compacted, an index
+//! built and an index dropped: afterwards every row of the log is found once, and no orphan file is
+//! left.
 
 use super::test_support::{Commits, Random, TestLog, stamp};
 use crate::{
@@ -14,7 +15,7 @@ use evenkeel_sched::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The part that survives in addition to the disk: the log.
+/// The state that survives beside the disk: the log.
 #[derive(Default)]
 struct Notes {
     log: Arc<TestLog>,
@@ -32,7 +33,7 @@ fn spec(id: u32, building: bool) -> IndexSpec {
     IndexSpec { id: IndexId(id), unique_key: id == 2, building, valid_from: Lsn::ZERO }
 }
 
-/// Random keys; those of index 2 ascend, so that compactions take its segments over.
+/// Random keys; the keys of index 2 ascend, so that compactions move its segments.
 fn key(index: u32, n: u64) -> [u8; 8] {
     if index == 2 { n.to_be_bytes() } else { Random(n).next().to_be_bytes() }
 }
@@ -103,7 +104,7 @@ fn script(rt: Arc<Runtime>, notes: &Notes) -> Result<()> {
 
 fn reopen(rt: Arc<Runtime>, notes: &Notes) -> Result<Arc<Runs>> {
     let runs = Runs::create(Scheduler::new(rt), OPTIONS, notes.commits.clone())?;
-    // The notes serve several survivors: what goes on after the crash is not noted.
+    // The notes serve several survivors: events after the crash are not noted.
     let log = TestLog::default();
     log.end.store(notes.log.end.load(Ordering::SeqCst).max(1000), Ordering::SeqCst);
     runs.attach_log(Arc::new(log));
@@ -143,7 +144,7 @@ fn every_crash_point_keeps_every_row() {
     let explored = Explore::new(5).run(
         &SimDisk::new(5),
         |sim, notes: &Arc<Notes>| match script(sim.runtime(), notes) {
-            // A crash may also strike the removal of a file, which is no error.
+            // A crash may also hit the removal of a file, which is no error.
             Ok(()) => {}
             Err(error) => assert!(is_crash(&error) || sim.is_crashed(), "{error}"),
         },
@@ -170,7 +171,7 @@ fn every_crash_point_keeps_every_row() {
             let files: Vec<String> = sim.disk().paths();
             let runs_files: Vec<&String> = files.iter().filter(|p| p.ends_with(".run")).collect();
             assert_eq!(runs_files, live.iter().collect::<Vec<_>>(), "{which}");
-            // And it works on.
+            // The survivor continues to work.
             flush(&runs).and_then(|()| runs.compact_to_rest()).expect("goes on");
         },
     );

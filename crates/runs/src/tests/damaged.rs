@@ -1,4 +1,4 @@
-//! Files that lost their footer: which indexes they take with them, and how these end.
+//! Files without their footer: the indexes they damage, and how these indexes are dropped.
 
 use super::test_support::{Fixture, spec};
 use crate::run::damage::READ_TRIES;
@@ -30,7 +30,7 @@ impl Fixture {
         self.flush();
     }
 
-    /// Opened anew from a checkpoint, with these indexes in the catalog.
+    /// Reopened from a checkpoint, with these indexes in the catalog.
     fn restart_from(&mut self, blob: &[u8], indexes: &[u32]) {
         self.reopen();
         self.runs.restore(blob).expect("restores");
@@ -103,7 +103,7 @@ fn a_file_without_its_footer_damages_the_indexes_in_it() {
             },
             &[1, 3, 5],
         ),
-        // The first envelope: an index below the first that is whole may have been there.
+        // The first envelope: an index below the first intact one may have been in it.
         (
             "footer and head",
             |b| {
@@ -113,7 +113,7 @@ fn a_file_without_its_footer_damages_the_indexes_in_it() {
             },
             &[1, 3, 5],
         ),
-        // Behind what is left of it there may have been others.
+        // Other envelopes may have followed the part that is left.
         ("cut", |b| b.truncate(4096), &[1, 3, 5, 7, 9]),
         ("zeros", |b| b.fill(0), &[1, 3, 5, 7, 9]),
         ("empty", |b| b.clear(), &[1, 3, 5, 7, 9]),
@@ -137,8 +137,8 @@ fn a_file_without_its_footer_damages_the_indexes_in_it() {
     assert_eq!(rig.damaged(&ALL), ALL, "nobody knows what was in a missing file");
 }
 
-/// Entries of a damaged index are not flushed and its runs are in nobody's way; each can be
-/// dropped, and the last one takes the file along. Then all is whole, after a restart too.
+/// Entries of a damaged index are not flushed and its runs are in no other index's way; each index
+/// can be dropped, and the last drop removes the file. Then all is intact, after a restart too.
 #[test]
 fn a_damaged_index_ends_with_its_drop() {
     let (mut rig, blob) = filled();
@@ -153,14 +153,15 @@ fn a_damaged_index_ends_with_its_drop() {
         while rig.runs.compaction_beat().expect("merges") == Beat::More {}
     }
     assert_eq!(rig.damaged(&ALL), ALL);
-    // Index 11 comes later, and the bytes behind the cut may have been of any index but it.
+    // Index 11 is created later, and the bytes behind the cut may have been of any index but that
+    // one.
     rig.runs.drop_index(IndexId(7)).expect("drops");
     rig.runs.add_index(spec(11, false, false));
     rig.fill(&[3, 11], 0);
     assert!(rig.runs.stats(IndexId(3)).runs < 2, "its entries are not written");
     let (blob, now) = (rig.runs.snapshot_blob(), [1, 3, 5, 9, 11]);
     for file in [&bytes, &whole] {
-        // The file is back, but entries were left out meanwhile.
+        // The file is restored, but entries were left out meanwhile.
         std::fs::write(&path, file).expect("written");
         rig.restart_from(&blob, &now);
         assert_eq!(rig.damaged(&now), [1, 3, 5, 9]);
@@ -180,8 +181,8 @@ fn a_damaged_index_ends_with_its_drop() {
     assert_eq!(rig.count(11), ENTRIES as usize);
 }
 
-/// A compaction meets a block that cannot be read when it has installed pieces: its index is
-/// damaged, once and for all, and nobody else waits.
+/// A compaction reads a damaged block after it has installed pieces: its index is damaged for good,
+/// and no other operation waits.
 #[test]
 fn a_block_that_a_compaction_cannot_read_damages_its_index() {
     let mut rig = Fixture::new(1 << 20);
@@ -207,7 +208,7 @@ fn a_block_that_a_compaction_cannot_read_damages_its_index() {
     let begun = metric(&rig, Metric::CompactionsStarted);
     let said = rig.error_of(1).expect("damaged").to_string();
     assert!(said.contains("index=1") && said.contains("runs/00000001.run"), "{said}");
-    // It takes entries as others do, gathers no runs, and keeps nobody.
+    // It takes entries like others, gathers no runs, and holds up no writer.
     let runs = rig.runs.stats(IndexId(1)).runs;
     for round in 0..8 {
         rig.fill(&[1, 2, 3], round * ENTRIES);
@@ -226,7 +227,7 @@ fn a_block_that_a_compaction_cannot_read_damages_its_index() {
     assert!(!path.exists(), "its files go with it");
 }
 
-/// On a simulated disk, by one of its threads.
+/// Runs `body` in a thread of a simulated disk.
 fn on_disk(body: impl FnOnce(Arc<dyn Env>, SimDisk) + Send + 'static) {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let (env, disk) = (sim.env(), sim.disk().clone());
@@ -238,11 +239,11 @@ fn on_disk(body: impl FnOnce(Arc<dyn Env>, SimDisk) + Send + 'static) {
     over.try_recv().expect("the body ran to its end");
 }
 
-/// The device does not read what a compaction that ingest needs begins with, however often it is
-/// asked: writes stop, as they do when it fails later on. Else whoever waits for what it pays for
-/// would wait without end.
+/// The device fails every read at the start of a compaction that ingest needs: writes stop, as they
+/// do for a later failure. Otherwise a writer that waits for the compaction's credit would wait
+/// forever.
 #[test]
-fn nobody_waits_for_a_compaction_that_cannot_begin() {
+fn a_compaction_that_cannot_begin_stops_writes() {
     on_disk(|env, disk| {
         let rig = four_runs(env);
         disk.inject(Fault::on("runs/", FaultKind::ReadError, When::From(1)));
@@ -257,7 +258,7 @@ fn nobody_waits_for_a_compaction_that_cannot_begin() {
     });
 }
 
-/// Four runs of one index, which ingest needs to be merged.
+/// Four runs of one index, which ingest needs compacted.
 fn four_runs(env: Arc<dyn Env>) -> Fixture {
     let rig = Fixture::simulated(env, 1 << 20);
     rig.set_segment_bytes(16 << 10);
@@ -269,8 +270,8 @@ fn four_runs(env: Arc<dyn Env>) -> Fixture {
     rig
 }
 
-/// A device that fails once, at any read of a compaction: it is merged anew, and nothing else comes
-/// of it.
+/// A device that fails once, at any read of a compaction: the compaction is repeated, without other
+/// effects.
 #[test]
 fn a_read_of_a_compaction_that_fails_once_stops_nothing() {
     for read in 1.. {
@@ -298,8 +299,8 @@ fn a_read_of_a_compaction_that_fails_once_stops_nothing() {
     }
 }
 
-/// A device that fails once while the files are opened: no index is given up for that. (One that is
-/// damaged at an open is damaged for good, for the manifest says so.)
+/// A device that fails once while the files are opened: no index is marked damaged. (An index that
+/// is damaged at an open stays so, because the manifest records it.)
 #[test]
 fn a_read_of_an_open_that_fails_once_damages_nothing() {
     for kind in [FaultKind::ReadError, FaultKind::LookError] {
@@ -317,7 +318,8 @@ fn a_read_of_an_open_that_fails_once_damages_nothing() {
                 assert_eq!(disk.faults_struck(), 1, "{kind:?} {read}");
                 disk.clear_faults();
                 if let Err(error) = opened {
-                    // Not for want of a file's content: the open fails, and the next one does not.
+                    // The content of the file is not the cause: this open fails, and the next one
+                    // succeeds.
                     assert_eq!(error.code(), Code::FileOpen, "{kind:?} {read}");
                     return;
                 }
@@ -329,8 +331,8 @@ fn a_read_of_an_open_that_fails_once_damages_nothing() {
     }
 }
 
-/// A sync that finds no space: of a new file, which is made again, it is a full disk; of the names
-/// of all files it is a failed sync, for the name of another file may be lost with it.
+/// A sync that finds no space: for a new file, which is written again, it is a full disk; for the
+/// names of all files it is a failed sync, because the name of another file may be lost with it.
 #[test]
 fn a_sync_of_names_without_space_stops_writes() {
     for (sync, expected) in [(1, Code::DiskFull), (2, Code::WriteFailed)] {

@@ -1,5 +1,5 @@
-//! How near estimates are: for even and uneven keys, one run or many and memtables, and with
-//! entries that others have taken the place of, whether or not an old snapshot needs those.
+//! Accuracy of estimates: for even and uneven keys, one run or many and memtables, and with
+//! replaced entries, whether or not an old snapshot needs those.
 
 use super::test_support::{Commits, Fixture, Random, spec, stamp};
 use crate::{KeyRange, Runs, entry_bytes};
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 const ROWS: u64 = 48_000;
-/// Ranges hold this part of all rows at least, and so a block of each run.
+/// Ranges hold at least this part of all rows, and so a block of each run.
 const LEAST_PART: u64 = 4;
-/// Rows that are counted.
+/// Up to this number rows are counted exactly.
 const COUNTED_MAX: u64 = 128;
 
 /// An index, and the keys it holds.
@@ -25,7 +25,7 @@ struct Bed {
     keys: BTreeSet<u64>,
 }
 
-/// Of bytes that do not compress, so that a block has few.
+/// Bytes that do not compress, so that a block has few of them.
 fn pk(key: u64) -> [u8; 16] {
     let mut random = Random(key);
     (u128::from(random.next()) << 64 | u128::from(random.next())).to_be_bytes()
@@ -50,7 +50,7 @@ impl Bed {
         }
     }
 
-    /// Each key `step` further.
+    /// Moves each key by `step`.
     fn move_on(&mut self, keys: Vec<u64>, step: u64) {
         for key in keys {
             self.delete(key);
@@ -65,14 +65,14 @@ impl Bed {
         self.rig.runs.estimate(IndexId(1), &range, newest, COUNTED_MAX).expect("estimates")
     }
 
-    /// From now on nothing goes that is needed at this moment.
+    /// From now on no entry is dropped that is needed at this moment.
     fn keep_snapshot(&self) {
         let mut commits = self.rig.commits.inner.lock();
         let now = commits.published;
         commits.snapshots.push(now);
     }
 
-    /// Entries of rows that another transaction inserts and takes back.
+    /// Entries of rows that another transaction inserts and rolls back.
     fn insert_and_abort(&mut self, keys: impl Iterator<Item = u64>) {
         let txn = TxnId(u64::from(u32::MAX));
         self.rig.commits.set(txn, TxnState::Active);
@@ -88,7 +88,7 @@ impl Bed {
         self.rig.commits.set(txn, TxnState::Aborted);
     }
 
-    /// Ranges from one key to another: by `times` too few at most, or too many.
+    /// Compares ranges from one key to another: the estimate is off by a factor of `times` at most.
     fn compare(&self, what: &str, times: u64) {
         let least = self.keys.len() as u64 / LEAST_PART;
         let keys: Vec<u64> = self.keys.iter().copied().collect();
@@ -117,12 +117,12 @@ type Maker = fn(u64, &mut Random) -> u64;
 
 /// In the memtable alone, then in one run.
 #[test]
-fn of_even_and_uneven_keys() {
+fn estimates_are_near_for_even_and_uneven_keys() {
     let mut random = Random(3);
     let makers: [(&str, Maker); 3] = [
         ("in order", |n, _| n),
         ("even", |_, random| random.next() >> 1),
-        // Most have much in common with others; a few are anywhere.
+        // Most keys share much with others; a few are anywhere.
         ("uneven", |n, random| match n % 10 {
             0 => random.next() >> 1,
             digit => digit << 40 | random.below(1 << (4 * digit)),
@@ -137,7 +137,7 @@ fn of_even_and_uneven_keys() {
     }
 }
 
-/// Some in each of many runs, some in memory. A run has few blocks, of which only whole ones count.
+/// Some rows in each of many runs, some in memory. A run has few blocks, and only whole ones count.
 #[test]
 fn estimates_add_up_over_many_runs() {
     let (mut random, mut bed) = (Random(4), Bed::new());
@@ -151,10 +151,10 @@ fn estimates_add_up_over_many_runs() {
     assert!(bed.rig.runs.stats(IndexId(1)).runs >= 4);
 }
 
-/// The rows that changed last are behind all others, as those of a column of times: the runs that
-/// have them delete as much elsewhere.
+/// The rows that changed last are behind all others, like those of a column of times: the runs that
+/// hold them delete as many rows elsewhere.
 #[test]
-fn of_rows_that_have_moved() {
+fn estimates_are_near_for_rows_that_moved() {
     for flushes in [1, 4] {
         let mut bed = Bed::new();
         (0..ROWS).for_each(|n| bed.insert(n));
@@ -164,14 +164,14 @@ fn of_rows_that_have_moved() {
             bed.move_on(some.to_vec(), 1 << 40);
             bed.rig.flush();
         }
-        // Nothing tells where a run deletes: it is taken to do so everywhere.
+        // The place of a run's deletes is unknown: the estimate assumes that they are everywhere.
         bed.compare(&format!("moved in {flushes} runs"), if flushes == 1 { 2 } else { 3 });
         bed.compaction();
         bed.compare("moved and merged", 2);
     }
 }
 
-/// Every second row is deleted; or all but the last quarter.
+/// Every second row is deleted; or all except the last quarter.
 #[test]
 fn estimates_do_not_count_deleted_entries() {
     for (what, is_dead) in
@@ -195,7 +195,8 @@ fn estimates_do_not_count_deleted_entries() {
     }
 }
 
-/// No row is left: few are told, in memory, in runs, and needed by a snapshot.
+/// No row is left: the estimate is low in memory, in runs, and with deleted rows that a snapshot
+/// needs.
 #[test]
 fn estimates_of_an_empty_index() {
     for keeps in [false, true] {
@@ -219,7 +220,7 @@ fn estimates_of_an_empty_index() {
 
 /// Rows whose key changes again and again leave a pair of entries each time.
 #[test]
-fn of_rows_changed_many_times() {
+fn estimates_are_near_for_rows_changed_many_times() {
     for keeps in [false, true] {
         let mut bed = Bed::new();
         (0..ROWS / 8).for_each(|n| bed.insert(n << 8));
@@ -254,7 +255,7 @@ fn estimates_do_not_count_entries_rolled_back() {
     bed.compare("flushed and rolled back", 2);
 }
 
-/// A commit table in which the first question is the moment when the runs of an index are merged.
+/// A commit table that compacts the runs of an index at its first lookup.
 struct Merging {
     commits: Arc<Commits>,
     runs: OnceLock<Weak<Runs>>,
@@ -280,10 +281,10 @@ impl CommitTable for Merging {
     }
 }
 
-/// Entries are counted in runs that a compaction rids of most of them before some are looked at:
-/// the share of rows among those that are left says nothing of those that were there.
+/// Entries are counted in runs before a compaction removes most of them, and sampled after it: the
+/// share of rows among the remaining entries says nothing about the earlier ones.
 #[test]
-fn of_runs_that_are_merged_meanwhile() {
+fn estimates_are_near_while_their_runs_are_compacted() {
     let mut bed = Bed::new();
     let (runs, armed) = (OnceLock::new(), AtomicBool::new(false));
     let commits = Arc::new(Merging { commits: bed.rig.commits.clone(), runs, armed });
@@ -300,7 +301,7 @@ fn of_runs_that_are_merged_meanwhile() {
         bed.move_on(keys, 1 + round);
         bed.rig.flush();
     }
-    // In memory, so that transactions are asked for.
+    // In memory, so that transactions are looked up.
     let keys = bed.keys.iter().copied().collect();
     bed.move_on(keys, 9);
     let runs = |bed: &Bed| bed.rig.runs.stats(IndexId(1)).runs;
@@ -311,9 +312,9 @@ fn of_runs_that_are_merged_meanwhile() {
     assert!((ROWS / 16..=ROWS / 4).contains(&said), "{said} of {} rows", ROWS / 8);
 }
 
-/// However many entries lie among them, few are looked at.
+/// However many entries lie between, the estimate examines few.
 #[test]
-fn looks_at_few_entries() {
+fn an_estimate_examines_few_entries() {
     let mut bed = Bed::new();
     (0..ROWS).for_each(|n| bed.insert(n));
     bed.rig.flush();

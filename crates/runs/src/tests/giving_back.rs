@@ -1,4 +1,4 @@
-//! G1: what was paid for bytes that are not written is given back.
+//! G1: credit and time reserved for bytes that are not written are returned.
 
 use super::test_support::{Fixture, spec, stamp};
 use crate::compaction::picker::RUNS_TRIGGER;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const GENERATION: u64 = 4 << 20;
 
-/// In debt, with so much credit.
+/// A fixture in debt, with this much credit.
 pub(super) fn in_debt(credit: u64) -> Fixture {
     let rig = Fixture::new(GENERATION);
     rig.runs.add_index(spec(1, false, false));
@@ -23,14 +23,14 @@ pub(super) fn in_debt(credit: u64) -> Fixture {
 }
 
 #[test]
-fn credit_for_what_is_not_written_is_given_back() {
+fn unused_credit_is_returned() {
     let rig = in_debt(5_000);
     let credit = || rig.runs.credit.load(SeqCst);
     let reserved = rig.runs.reserve(1_000).expect("credit");
     assert_eq!(credit(), 4_000);
     drop(reserved);
     assert_eq!(credit(), 5_000);
-    // Of what is written in part, the rest.
+    // For a partly written reservation, the rest.
     let mut reserved = rig.runs.reserve(1_000).expect("credit");
     let (pin, lsn) = (rig.runs.pin(), rig.log.next());
     let entry = Entry { index: IndexId(1), op: entry_op::INS, key: b"key", value: &[] };
@@ -42,14 +42,14 @@ fn credit_for_what_is_not_written_is_given_back() {
 }
 
 #[test]
-fn credit_given_back_stays_within_the_room() {
+fn returned_credit_stays_within_the_room() {
     let rig = in_debt(5_000);
     let room = room_bytes(RUNS_TRIGGER, 0, 0, GENERATION);
     let reserved = rig.runs.reserve(1_000).expect("credit");
     rig.runs.credit.store(room - 10, SeqCst);
     drop(reserved);
     assert_eq!(rig.runs.credit.load(SeqCst), room);
-    // A compaction that cannot go on has made it boundless.
+    // A compaction that cannot continue has made the credit unlimited.
     let reserved = rig.runs.reserve(1_000).expect("credit");
     rig.runs.forgive_debt();
     let forgiven = rig.runs.credit.load(SeqCst);
@@ -58,12 +58,12 @@ fn credit_given_back_stays_within_the_room() {
 }
 
 #[test]
-fn time_for_what_is_not_written_is_given_back() {
+fn unused_time_of_the_pace_is_returned() {
     let rig = in_debt(5_000);
     let pace = &rig.runs.pace.line;
     pace.set(1_000);
     let line = || pace.until_ns.load(SeqCst);
-    // Long enough from now that it is still ahead when the reservation looks.
+    // So far in the future that it is still ahead when the reservation reads the clock.
     let far = rig.runs.now_ns() + 190_000_000;
     pace.until_ns.store(far, SeqCst);
     let reserved = rig.runs.reserve(2_048).expect("credit");
@@ -72,9 +72,9 @@ fn time_for_what_is_not_written_is_given_back() {
     assert_eq!(line(), far);
 }
 
-/// The line of flushes too, in which one stands with as many generations sealed as may be.
+/// The queue of flushes too, in which a writer waits when the most generations are sealed.
 #[test]
-fn time_of_a_flush_for_what_is_not_written_is_given_back() {
+fn unused_time_of_the_flush_pace_is_returned() {
     let rig = Fixture::new(GENERATION);
     let runs = &rig.runs;
     runs.add_index(spec(1, false, false));
@@ -94,7 +94,7 @@ fn time_of_a_flush_for_what_is_not_written_is_given_back() {
 
 /// B3: an operation that has a generation pinned may still write to it.
 #[test]
-fn a_generation_is_flushed_only_when_nobody_has_it_pinned() {
+fn a_generation_is_flushed_only_when_it_is_unpinned() {
     let rig = Fixture::new(GENERATION);
     rig.runs.add_index(spec(1, false, false));
     rig.put(1, entry_op::INS, b"first", b"p");

@@ -1,6 +1,6 @@
-//! Ingest beside compactions that take long, in virtual time: an index with a large bottom run,
-//! flushes at a fixed rate, compactions that get a beat each by what `choose` and `next_compaction`
-//! say, and ingest that has the pace of `pace.rs` and what `credit.rs` gives it.
+//! Ingest during long compactions, in virtual time: an index with a large bottom run, flushes at a
+//! fixed rate, compactions that get one beat each as `choose` and `next_compaction` decide, and
+//! ingest at the pace of `pace.rs` with the credit of `admission.rs`.
 
 use super::test_support::{Fixture, Random, spec};
 use crate::admission::ADVANCE_PART;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of a generation, in the memtable and as a run.
 const GENERATION: u64 = 10_000;
-/// Beats in the time in which a generation comes.
+/// Beats in the time in which one generation arrives.
 const STEPS: u64 = 50;
 const STEPS_PER_SEC: u64 = 100_000;
 
@@ -47,7 +47,7 @@ struct World {
     into_bottom: u64,
     /// Bytes that compactions move in a step.
     merged: u64,
-    /// Bytes that the pace has let in and that have not come.
+    /// Bytes that the pace has admitted and that have not arrived.
     paced: u64,
 }
 
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// Bytes that the pace lets in; what is left is so for two steps.
+    /// Bytes that the pace admits; unused time lasts for two steps.
     fn pace(&mut self, wanted: u64) -> u64 {
         let all: u64 = self.runs.iter().map(|run| run.bytes).sum();
         let runs = if self.jobs.is_empty() { 0 } else { self.runs.len() };
@@ -103,7 +103,7 @@ impl World {
         self.paced
     }
 
-    /// Ingest of so many bytes if it may; those that came.
+    /// Ingests up to `wanted` bytes; returns the admitted ones.
     fn ingest(&mut self, wanted: u64) -> u64 {
         let mut bytes = wanted.min(self.pace(wanted));
         self.paced -= bytes;
@@ -129,7 +129,7 @@ impl World {
         bytes
     }
 
-    /// Compactions of so many bytes.
+    /// Compacts the bytes of a step.
     fn compaction(&mut self) {
         let mut bytes = self.merged;
         let turn = |job: &Job| CompactionTurn {
@@ -148,7 +148,7 @@ impl World {
                 job.unpaid -= new;
             }
             job.left -= part;
-            // It pays for what it has done and never ahead of that (a byte is lost to rounding).
+            // It pays for finished bytes and never ahead (a byte is lost to rounding).
             let all = u128::from(pays_bytes(job.numbers.len(), GENERATION));
             let behind = (u128::from(job.unpaid) + 1) * u128::from(job.bytes);
             assert!(behind >= all * u128::from(job.left), "{} of {all} unpaid", job.unpaid);
@@ -184,8 +184,9 @@ fn tiers(bottom: u64) -> Vec<u64> {
     tiers
 }
 
-/// So many generations are to come, and compactions move `merged` hundredths of one while one does;
-/// the world, and what came of 1,000 while 20 generations were to, sorted.
+/// `all` generations are to arrive, and compactions move `merged` hundredths of one while one
+/// arrives. Returns the world, and per 1,000 the bytes that arrived in each time of 20 generations,
+/// sorted.
 fn come(bottom: u64, merged: u64, young: &[u64], all: u64) -> (World, Vec<u64>) {
     let merged = merged * GENERATION / (100 * STEPS);
     let mut world = World::new(&[young, &tiers(bottom)].concat(), bottom, merged);
@@ -203,17 +204,17 @@ fn come(bottom: u64, merged: u64, young: &[u64], all: u64) -> (World, Vec<u64>) 
     (world, shares)
 }
 
-/// An index grows from `bottom` to three times as much; compactions move so many generations while
-/// one comes; the least that came.
+/// An index grows from `bottom` to three times as much; compactions move `merged` hundredths of a
+/// generation while one arrives. Returns the world, and the lowest share that arrived.
 fn keeps_up(bottom: u64, merged: u64, young: &[u64]) -> (World, u64) {
     let (world, shares) = come(bottom, merged * 100, young, 2 * bottom.max(50));
     (world, shares[0])
 }
 
-/// D3: while an index grows to 1,000 generations, compactions that move eight of them in the time
-/// in which one comes keep ingest even; a smaller index asks for less, one of 6,000 for 14. Before,
-/// ingest sank to a tenth at such rates, and at twice the rate for an index of 100: a compaction
-/// into the bottom had all tiers for its inputs, and little was left to merge beside it.
+/// D3: while an index grows to 1,000 generations, compactions that move eight generations while one
+/// arrives keep ingest even; a smaller index needs a lower rate, one of 6,000 needs 14. Earlier,
+/// ingest fell to a tenth at such rates, and at twice the rate for an index of 100: a compaction
+/// into the bottom took all tiers as inputs, and left little to compact beside it.
 #[test]
 fn ingest_is_even_beside_a_long_compaction() {
     for (bottom, merged) in [(10, 5), (33, 5), (100, 6), (200, 7), (333, 8), (933, 10), (2_000, 14)]
@@ -227,12 +228,11 @@ fn ingest_is_even_beside_a_long_compaction() {
     }
 }
 
-/// An index of thousands of generations grows alone to three times its size, at several rates of
-/// compactions; the bytes that they write are fewer than before as well. Before small runs were
-/// left out of long compactions (`locks_a_small_run`) ingest sank to 0.50, 0.33 and 0.59 at these
-/// rates: four runs were locked for a compaction of 30 generations' time, and in the one or two
-/// places left the two youngest runs were joined for each generation that came, which took all that
-/// compactions move.
+/// An index of thousands of generations grows alone to three times its size, at several compaction
+/// rates; compactions also write fewer bytes than before. Before small runs were left out of long
+/// compactions (`locks_a_small_run`) ingest fell to 0.50, 0.33 and 0.59 at these rates: four runs
+/// were locked for the time of 30 generations, and in the one or two remaining places the two
+/// youngest runs were compacted for each new generation, which took the whole compaction rate.
 #[test]
 fn a_large_index_that_grows_alone_takes_ingest_evenly() {
     for merged in [22, 24, 28, 32] {
@@ -244,9 +244,9 @@ fn a_large_index_that_grows_alone_takes_ingest_evenly() {
     }
 }
 
-/// The more compactions move the more comes; also where it is not enough, ingest never stops.
+/// Faster compactions admit more ingest; slow ones never stop it.
 #[test]
-fn too_slow_a_compaction_slows_ingest_and_does_not_stop_it() {
+fn a_slow_compaction_slows_ingest_and_does_not_stop_it() {
     for merged in [3, 5, 7] {
         let (world, least) = keeps_up(300, merged, &[]);
         assert!(least >= 10, "{merged}: {least} of 1,000 came");
@@ -254,12 +254,12 @@ fn too_slow_a_compaction_slows_ingest_and_does_not_stop_it() {
     }
 }
 
-/// G1: where compactions move a quarter, half, three quarters or just as much as they would have
-/// to, ingest sinks to that and is even there. Without the pace it came in bursts: in the worst
-/// twentieth of the time 0.15 to 0.37 of what came in the middle one (but for 333 at three quarters
-/// and more), and less in all, for compactions begun in haste are small.
+/// G1: if compactions move a quarter, half, three quarters or all of the required bytes, ingest
+/// falls to that rate and is even. Without the pace it came in bursts: the worst twentieth of the
+/// time had 0.15 to 0.37 of the median (except 333 at three quarters and more), and the total was
+/// lower, because compactions begun in haste are small.
 #[test]
-fn too_slow_compactions_slow_ingest_evenly() {
+fn slow_compactions_slow_ingest_evenly() {
     for bottom in [100, 200, 333] {
         for percent in [25, 50, 75, 100] {
             let needed = passes(2.0 * bottom as f64);
@@ -277,7 +277,7 @@ fn too_slow_compactions_slow_ingest_evenly() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
-    /// Whatever an index has when it begins: runs stay within the limit and ingest goes on.
+    /// Whatever runs an index has at the start, runs stay within the limit and ingest continues.
     #[test]
     fn runs_stay_within_the_limit(
         bottom in 1u64..200,
@@ -292,7 +292,7 @@ proptest! {
 
 /// G1: a compaction pays nine tenths of the generations that it makes room for, byte by byte.
 #[test]
-fn a_compaction_pays_in_proportion_to_what_it_does() {
+fn a_compaction_pays_in_proportion_to_its_bytes() {
     assert_eq!([0, 1, 2, 5, 9].map(|inputs| pays_bytes(inputs, 1_000)), [0, 0, 900, 3_600, 7_200]);
     for (done, pays) in [(0, 0), (1, 9), (50, 450), (99, 891), (100, 900), (200, 900)] {
         assert_eq!(credit_bytes(900, done, 100), pays, "{done} of 100");
@@ -301,10 +301,10 @@ fn a_compaction_pays_in_proportion_to_what_it_does() {
     assert_eq!(credit_bytes(u64::MAX, u64::MAX / 2, u64::MAX), u64::MAX / 2);
 }
 
-/// G1: what a compaction did before there was debt pays when there is; credit never exceeds what
-/// fits below the limit, and what it could not give it gives later.
+/// G1: the work of a compaction from before the debt pays once there is debt; credit never exceeds
+/// the room below the limit, and the excess is paid later.
 #[test]
-fn a_compaction_pays_with_what_it_has_left() {
+fn unclaimed_credit_is_paid_over_the_remaining_compaction() {
     let generation = 4 << 20;
     let rig = Fixture::new(generation);
     // It is not small.
@@ -328,17 +328,17 @@ fn a_compaction_pays_with_what_it_has_left() {
     let pays = credit_bytes(all, left - after, left);
     let room = room_bytes(RUNS_TRIGGER, 0, 0, generation);
     assert!(pays > room, "{pays} of {room}: else this shows nothing");
-    // Beside what there was when debt began.
+    // In addition to the credit at the start of the debt.
     let advance = generation / ADVANCE_PART;
     assert_eq!((credit(), unpaid), (room, all - (room - advance)));
     beat();
     assert_eq!((rig.runs.stats(IndexId(1)).runs, credit()), (2, 0), "the debt is over");
 }
 
-/// Several threads merge where an index has `RUNS_HELP` runs, each at another compaction that
-/// ingest needs.
+/// Several threads compact an index with `RUNS_HELP` runs, each in another compaction that ingest
+/// needs.
 #[test]
-fn others_help_where_runs_are_many() {
+fn further_threads_help_compact_an_index_with_many_runs() {
     let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(1 << 20);
     (1..=3).for_each(|index| rig.runs.add_index(spec(index, false, false)));
@@ -356,8 +356,8 @@ fn others_help_where_runs_are_many() {
     assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
     assert_eq!((help(), runs()), (Beat::Idle, [RUNS_HELP as u64 - 1; 3]), "one thread is enough");
     flush(100);
-    // Where help is wanted no more, what the helper had is left to the other thread, which may
-    // sleep.
+    // When help is no longer needed, the rest of the helper's compaction is left to the other
+    // thread, which may sleep.
     assert_eq!(rig.runs.compaction_beat().expect("merges"), Beat::More);
     rig.runs.is_help_wanted.store(false, Ordering::SeqCst);
     let woken = rig.runs.compaction_event.now();
@@ -373,10 +373,10 @@ fn others_help_where_runs_are_many() {
     assert_eq!(runs(), [2; 3], "they were begun, and ended by the helper alone");
 }
 
-/// The beat of a compaction ends once: who puts it back has nothing to do with the next one, which
+/// The beat of a compaction ends once: putting it back does not touch the next compaction, which
 /// may have begun in another thread.
 #[test]
-fn a_compaction_that_another_thread_has_taken_stays_known() {
+fn putting_a_beat_back_leaves_other_threads_compactions() {
     let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(1 << 20);
     rig.runs.add_index(spec(1, false, false));
@@ -401,7 +401,7 @@ fn a_compaction_that_another_thread_has_taken_stays_known() {
     let run = first.start.run;
     let (done, has_ended) = rig.runs.job_step(first);
     assert_eq!((done.expect("merges"), has_ended), (Beat::More, false));
-    // Another thread comes between.
+    // Another thread takes a beat in between.
     let second = take();
     assert_eq!(second.start.run, run);
     rig.runs.beat_over(run, has_ended);
@@ -413,9 +413,9 @@ fn a_compaction_that_another_thread_has_taken_stays_known() {
     assert_eq!(rig.runs.job_step(second).0.expect("merges"), Beat::More);
 }
 
-/// Ingest has its pace from the begin of a compaction on.
+/// A pace of ingest is set from the start of a compaction on.
 #[test]
-fn a_compaction_that_begins_sets_the_pace() {
+fn a_starting_compaction_sets_the_pace_of_ingest() {
     let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(1 << 20);
     rig.runs.add_index(spec(1, false, false));
@@ -435,7 +435,7 @@ fn a_compaction_that_begins_sets_the_pace() {
 
 /// Read-ahead of compactions takes memory while a thread works on them, not while they wait.
 #[test]
-fn compactions_that_wait_have_read_nothing() {
+fn waiting_compactions_hold_no_read_ahead_memory() {
     const INDEXES: u32 = 40;
     let rig = Fixture::new(64 << 20);
     rig.set_segment_bytes(1 << 20);
@@ -476,9 +476,9 @@ fn helpers_are_woken_when_there_is_space_again() {
 
 /// The compaction of an index that has few runs pays nothing for one that has too many.
 #[test]
-fn only_debtors_compactions_pay() {
+fn only_compactions_of_indexes_in_debt_pay() {
     let rig = Fixture::new(4 << 20);
-    // The first one is small, the second is not.
+    // The first index is small, the second is not.
     rig.set_segment_bytes(1 << 20);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     let mut random = Random(5);

@@ -27,7 +27,8 @@ impl Fixture {
         (from..from + 5).for_each(|n| self.put(index, INS | FRESH, &n.to_be_bytes(), b"p"));
     }
 
-    /// Whether one of its runs is left in its file, and how many others it has.
+    /// Whether the metadata of one of its runs is only in the file, and the number of its other
+    /// runs.
     fn shape(&self, index: u32) -> (bool, usize) {
         let state = self.runs.state.read();
         state.check();
@@ -39,21 +40,21 @@ impl Fixture {
         (1..=INDEXES).filter(|index| self.shape(*index) == (true, 0)).count() as u32
     }
 
-    /// What whoever reads it is told.
+    /// The error that a reader of the index gets.
     fn refusal(&self, index: u32) -> Error {
         let all = Snapshot::committed_at(Lsn::MAX);
         let cursor = self.runs.cursor(IndexId(index), KeyRange::all(), Direction::Forward, all);
         cursor.and_then(|mut cursor| cursor.next().map(|_| ())).expect_err("it cannot be read")
     }
 
-    /// An error says which file and which index.
+    /// The error names the file and the index.
     fn names(&self, error: &Error, index: u32) {
         assert_eq!(error.context("file"), Some(&crate::run::file::path(1)[..]), "{error}");
         assert_eq!(error.context("index"), Some(&index.to_string()[..]), "{error}");
         assert_eq!(error.to_string().matches("index=").count(), 1, "{error}");
     }
 
-    /// No room for what is not in use.
+    /// Leaves no room for unused metadata.
     fn cool_down(&self) {
         self.runs.set_resident_bytes(0);
         self.runs.set_resident_bytes(u64::MAX);
@@ -75,7 +76,7 @@ fn reading_an_unopened_index_opens_its_footer() {
     assert_eq!(rig.runs.check(IndexId(4)).expect("is sound").entries, 5);
     assert_eq!(rig.runs.stats(IndexId(5)).run_entries, 5);
     assert_eq!((rig.shape(1), rig.cold()), ((false, 1), INDEXES - 5));
-    // One that is read meanwhile stays.
+    // An index that is read meanwhile stays.
     let cursor = rig.runs.cursor(IndexId(1), KeyRange::all(), Direction::Forward, all);
     let mut cursor = cursor.expect("opens");
     assert!(cursor.next().expect("reads").is_some());
@@ -86,15 +87,15 @@ fn reading_an_unopened_index_opens_its_footer() {
     assert_eq!(rig.cold(), INDEXES);
     assert_eq!(rig.runs.resident_bytes(), 0, "the footer has left memory too");
     assert_eq!(rig.count(1), 5);
-    // With no room, each that is used takes the place of others.
+    // Without room, each used index takes the place of others.
     rig.runs.set_resident_bytes(0);
     (1..=INDEXES).for_each(|index| assert_eq!(rig.count(index), 5));
     assert!(rig.cold() >= INDEXES - 4, "{} of {INDEXES} are cold", rig.cold());
 }
 
-/// Fences borrow from run blocks; what a build is lent of those they give back.
+/// Fences borrow from run blocks; a build is lent the memory that they give back.
 #[test]
-fn what_fences_have_borrowed_goes_where_run_blocks_are_lent() {
+fn fences_return_borrowed_memory_to_a_build() {
     let rig = filled();
     let all: u64 = {
         (1..=INDEXES).for_each(|index| assert_eq!(rig.count(index), 5));
@@ -114,7 +115,7 @@ fn what_fences_have_borrowed_goes_where_run_blocks_are_lent() {
 }
 
 #[test]
-fn it_is_written_and_merged() {
+fn an_unopened_index_is_written_and_compacted() {
     let rig = filled();
     (1..=INDEXES / 2).for_each(|index| rig.rows(index, 5));
     rig.put(1, DEL, &0u64.to_be_bytes(), b"p");
@@ -146,7 +147,7 @@ fn an_unopened_index_is_dropped_without_reading_it() {
 }
 
 #[test]
-fn it_is_opened_again() {
+fn unopened_indexes_are_restored_at_open() {
     for from_checkpoint in [false, true] {
         let mut rig = filled();
         (1..=10).for_each(|index| rig.rows(index, 5));
@@ -170,10 +171,10 @@ fn it_is_opened_again() {
     }
 }
 
-/// A footer that was spoilt meanwhile: readers are told of which file and index, a drop does
-/// without.
+/// A footer was damaged meanwhile: readers get its file and index in the error, and a drop succeeds
+/// without it.
 #[test]
-fn its_footer_is_damaged() {
+fn a_damaged_footer_of_an_unopened_index_is_reported() {
     type Spoil = fn(&mut Vec<u8>, usize);
     let spoils: [(&str, Spoil); 3] = [
         ("footer", |bytes, footer| bytes[footer + 40] ^= 1),
@@ -204,10 +205,10 @@ fn its_footer_is_damaged() {
     }
 }
 
-/// The device does not read the footer: whoever reads an index of it is told so, and may try
-/// again; those that compactions are for are damaged, the others are merged, and nobody waits.
+/// The device fails to read the footer: a reader of its indexes gets an error and may retry;
+/// indexes whose compaction needs it are damaged, the others are compacted, and no writer waits.
 #[test]
-fn its_footer_cannot_be_read() {
+fn an_unreadable_footer_damages_only_indexes_in_compaction() {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let (env, disk) = (sim.env(), sim.disk().clone());
     let (done, over) = std::sync::mpsc::channel();
@@ -252,9 +253,9 @@ fn its_footer_cannot_be_read() {
     over.try_recv().expect("the body ran to its end");
 }
 
-/// A read that fails once, as a device may, damages nothing.
+/// A read that fails once damages no index.
 #[test]
-fn a_footer_is_read_again() {
+fn a_footer_read_that_fails_once_is_retried() {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let (env, disk) = (sim.env(), sim.disk().clone());
     let (done, over) = std::sync::mpsc::channel();
@@ -271,10 +272,10 @@ fn a_footer_is_read_again() {
     over.try_recv().expect("the body ran to its end");
 }
 
-/// On a full disk runs with some garbage are merged alone, also where there is no room for what
-/// their compactions have to know of them.
+/// On a full disk runs with some garbage are compacted alone, even without memory for their
+/// metadata.
 #[test]
-fn on_a_full_disk_they_are_merged_without_room() {
+fn unopened_runs_are_compacted_on_a_full_disk_without_memory() {
     let rig = Fixture::new(4 << 20);
     (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     let keys =

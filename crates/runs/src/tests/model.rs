@@ -43,7 +43,7 @@ struct Model {
     checkpoint: (Lsn, Vec<u8>),
     indexes: BTreeSet<u32>,
     seed: u64,
-    /// Pieces beyond the first of their merge, and bytes taken over, before the last restart.
+    /// Pieces beyond the first of their compaction, and moved bytes, before the last restart.
     pieces: (u64, u64),
 }
 
@@ -75,7 +75,7 @@ impl Model {
     }
 
     fn add_indexes(&self) {
-        // One seed in two: pieces of a block or two.
+        // Half of the seeds: pieces of a block or two.
         self.rig.set_segment_bytes(if self.seed % 4 < 2 { 512 } else { 0 });
         for id in &self.indexes {
             self.rig.runs.add_index(IndexSpec {
@@ -110,7 +110,7 @@ impl Model {
         let versions = self.history.entry(key.clone()).or_default();
         let newest = versions.iter().rev().find(alive);
         let txn = &mut self.open[at];
-        // The row lock: another's undecided version keeps this transaction out.
+        // The row lock: another transaction's undecided version keeps this transaction out.
         let locked = |o: &Old| {
             o.stamp.txn != txn.id
                 && evenkeel_base::CommitTable::state(&*commits, o.stamp.txn).is_undecided()
@@ -246,7 +246,7 @@ impl Model {
                 let mut found = Vec::new();
                 let mut more = true;
                 while more {
-                    // One by one, or some at a time, in which the view may change.
+                    // One at a time, or several in one call, during which the view may change.
                     let (rig, random) = (&mut self.rig, &mut self.random);
                     let most = if random.below(2) == 0 { 1 } else { 1 + random.below(30) };
                     let mut given = 0;
@@ -311,7 +311,7 @@ impl Model {
 
     fn count_pieces(&mut self) {
         let metric = |m| self.rig.rt.metrics.get(m);
-        // A compaction under way has pieces without being counted.
+        // A running compaction has pieces that are not counted yet.
         self.pieces.0 +=
             metric(Metric::CompactionPieces).saturating_sub(metric(Metric::CompactionsFinished));
         self.pieces.1 += metric(Metric::TrivialMoveBytes);
@@ -335,7 +335,7 @@ impl Model {
             let entry = Entry { index, op, key: &r.key, value: &r.value };
             runs.replay_row(r.lsn, r.generation, r.stamp, &r.pk, &[entry]).expect("replays");
         }
-        // Losers abort; snapshots are gone.
+        // Losers abort; snapshots are lost.
         for txn in self.open.drain(..) {
             self.rig.commits.set(txn.id, TxnState::Aborted);
         }
@@ -367,13 +367,13 @@ impl Model {
                     self.history.retain(|k, _| k.0 != 1);
                 }
                 998 => {
-                    // What is not in use leaves memory.
+                    // Unused metadata leaves memory.
                     self.rig.runs.set_resident_bytes(0);
                     self.rig.runs.set_resident_bytes(u64::MAX);
                 }
                 _ => {}
             }
-            // The flush and merge threads never let writers wait here.
+            // In this place the flush and compaction threads would prevent waiting writers.
             while self.rig.runs.state.read().memtables.len() > 2 {
                 self.rig.runs.flush_beat().expect("flushes");
             }

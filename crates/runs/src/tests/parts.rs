@@ -31,10 +31,10 @@ fn fresh_rows_and_their_deletes_leave_nothing() {
     assert_eq!(rig.runs.state.read().files.len(), 0);
 }
 
-/// Protocol A3: an INS whose timestamp is gone (its transaction has left the commit table) is
-/// younger than the DEL before it that still has one.
+/// Protocol A3: an INS without a timestamp (its transaction has left the commit table) is younger
+/// than the DEL before it that still has one.
 #[test]
-fn age_decides_before_timestamps() {
+fn the_age_of_entries_decides_before_their_timestamps() {
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     rig.put(1, entry_op::INS, b"k1", b"p");
@@ -63,7 +63,7 @@ fn age_decides_before_timestamps() {
 fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, true));
-    // A row the scan will have seen is made and deleted while the index is being built.
+    // A row that the scan has seen is inserted and deleted while the index is being built.
     rig.put(1, entry_op::INS | entry_op::FRESH, b"k5", b"p");
     rig.put(1, entry_op::DEL, b"k5", b"p");
     rig.flush();
@@ -99,10 +99,11 @@ fn a_build_is_the_oldest_and_keeps_deletes_until_valid() {
     rig.runs.check(IndexId(1)).expect("sound");
 }
 
-/// D3, G1: a build does not put all ingest into debt when its runs join those that came meanwhile.
+/// D3, G1: a build does not put all ingest into debt when its runs join runs that were flushed
+/// meanwhile.
 #[test]
 fn an_installed_build_leaves_ingest_its_room() {
-    // Flushed runs, sealed generations, runs of the build; runs behind it.
+    // Flushed runs, sealed generations, runs of the build; runs after it.
     for (flushed, sealed, built_runs, runs) in [(4, 0, 8, 5), (1, 0, 8, 9), (1, 2, 7, 2)] {
         let rig = Fixture::new(1 << 20);
         rig.runs.add_index(spec(1, false, true));
@@ -113,7 +114,7 @@ fn an_installed_build_leaves_ingest_its_room() {
                 rig.put(1, entry_op::INS | entry_op::FRESH, &n.to_be_bytes(), b"p");
             }
         };
-        // Of unlike size: they stay apart.
+        // Their sizes differ: they stay apart.
         for i in (0..flushed).rev() {
             put(200 * 4u32.pow(i));
             rig.flush();
@@ -150,10 +151,10 @@ fn an_installed_build_leaves_ingest_its_room() {
     }
 }
 
-/// Protocol D4: the scan of a build takes what is committed up to VALID, its own timestamp
-/// included. A FRESH INS of just that timestamp is in the build's run, so its DEL must stay.
+/// Protocol D4: the scan of a build takes everything committed up to VALID, with VALID's own
+/// timestamp. A FRESH INS of just that timestamp is in the build's run, so its DEL must stay.
 #[test]
-fn an_insert_of_the_timestamp_of_valid_is_not_fresh() {
+fn an_insert_with_the_timestamp_of_valid_is_not_fresh() {
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, true));
     rig.put(1, entry_op::INS | entry_op::FRESH, b"k5", b"p");
@@ -175,8 +176,8 @@ fn an_insert_of_the_timestamp_of_valid_is_not_fresh() {
     assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).run_entries), (0, 0));
 }
 
-/// A commit table in which the first question is the moment when a flush drops what an aborted
-/// transaction did, and its id leaves (A5).
+/// A commit table whose first lookup is the moment when a flush drops the entries of an aborted
+/// transaction, and its id leaves (A5).
 struct Leaving {
     commits: Arc<Commits>,
     aborted: TxnId,
@@ -206,9 +207,9 @@ impl CommitTable for Leaving {
 }
 
 /// Protocol A5, D5: while a unique key is looked up, a flush drops the DEL of an aborted
-/// transaction and its id leaves the commit table. The live row is found all the same.
+/// transaction and its id leaves the commit table. The live row is found nevertheless.
 #[test]
-fn a_unique_check_survives_a_flush_in_its_midst() {
+fn a_unique_check_survives_a_flush_during_its_lookup() {
     let mut rig = Fixture::new(1 << 20);
     let aborted = TxnId(7);
     let (runs, armed) = (OnceLock::new(), AtomicBool::new(false));
@@ -358,7 +359,7 @@ fn damage_is_an_error_and_stops_only_its_index() {
     assert_eq!(rig.count(2), 3000);
 }
 
-/// A cursor that failed stands where it stood: once the file can be read again it goes on.
+/// A failed cursor keeps its position: once the file can be read again it continues.
 #[test]
 fn a_cursor_goes_on_after_a_failed_read() {
     let rig = Fixture::new(1 << 20);
@@ -415,7 +416,7 @@ fn a_cursor_goes_on_after_a_failed_read() {
 
 /// G2: a compaction that no thread waits for waits for a seat; a required one continues.
 #[test]
-fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
+fn optional_compactions_need_a_seat_and_required_ones_do_not() {
     let rig = Fixture::new(1 << 20);
     let fill = |index: u32, runs: u32| {
         rig.runs.add_index(spec(index, false, false));
@@ -463,8 +464,8 @@ fn merging_to_rest_needs_a_seat_and_what_ingest_needs_does_not() {
     assert_eq!((rig.runs.stats(IndexId(1)).runs, metric(Metric::CompactionsFinished)), (1, 2));
 }
 
-/// B6: what recovery replays takes less memory than the generation it is made of, reads the same,
-/// and is flushed if it is beyond its size.
+/// B6: replayed entries take less memory than the original generation, read the same, and are
+/// flushed if they exceed its size.
 #[test]
 fn recovery_packs_what_it_replays() {
     for (generation_bytes, flushed) in [(8 << 20, false), (64 << 10, true)] {
@@ -489,7 +490,7 @@ fn recovery_packs_what_it_replays() {
         (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
         assert_eq!([1, 2].map(|index| rig.count(index)), counts);
         let after = rig.runs.memory().0;
-        // 20 bytes of a slot in leaves that are 70 % full, or in full ones.
+        // 20 bytes of a slot in leaves that are 70 % full, or in full leaves.
         assert!(after + 20_000 * 5 < before, "{after} of {before}");
         while rig.runs.flush_beat().expect("flushes") == Beat::More {}
         let runs = [1, 2].map(|index| rig.runs.stats(IndexId(index)).runs);
@@ -497,8 +498,8 @@ fn recovery_packs_what_it_replays() {
     }
 }
 
-/// D6: nothing stays for a cursor whose client is idle once something changes, and for one in use
-/// until its next call.
+/// D6: memory for a cursor whose client is idle is freed once anything changes, and for one in use
+/// at its next call.
 #[test]
 fn a_cursor_pins_nothing_while_its_client_is_idle() {
     let rig = Fixture::new(1 << 20);
@@ -544,10 +545,10 @@ fn a_cursor_pins_nothing_while_its_client_is_idle() {
     }
 }
 
-/// Where nothing changed, a cursor goes on with the view it left, wherever it stood; one that is
-/// dropped, or whose slot others needed, leaves nothing there.
+/// If nothing changed, a cursor continues with its view from any position; a cursor that was
+/// dropped, or whose slot others needed, leaves no view there.
 #[test]
-fn a_parked_cursor_goes_on_with_the_view_it_left() {
+fn an_idle_cursor_continues_with_its_view() {
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..300u32 {

@@ -1,5 +1,5 @@
-//! Compactions by pieces: segments that overlap nothing are taken over, finished pieces stay, and
-//! the space needed is a piece's.
+//! Compactions in pieces: segments without overlap are moved, finished pieces stay, and the space
+//! needed is that of a piece.
 
 use super::test_support::{Commits, Fixture, Random, TestLog, spec, stamp};
 use crate::{Direction, KeyRange, Runs, RunsOptions, entry_bytes};
@@ -18,7 +18,7 @@ impl Fixture {
         self.rt.metrics.get(metric)
     }
 
-    /// Over the same directory, with all that the log says.
+    /// Restarts over the same directory, with all records of the log.
     fn restart(&mut self) {
         self.reopen();
         let records = self.log.records.lock().clone();
@@ -42,7 +42,7 @@ impl Fixture {
 /// The visible state of a compaction: its index, the number of its runs, and the remaining bytes,
 /// which decrease.
 #[test]
-fn a_compaction_under_way_is_seen_with_what_is_left() {
+fn a_running_compaction_reports_its_remaining_bytes() {
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for run in 0..4u32 {
@@ -60,7 +60,7 @@ fn a_compaction_under_way_is_seen_with_what_is_left() {
     assert_eq!(rig.runs.compactions_under_way(), [], "it has ended");
 }
 
-/// D3: an index on a timestamp costs nothing per merge.
+/// D3: an index on a timestamp is moved by compactions without writing.
 #[test]
 fn time_ordered_inserts_are_never_written_again() {
     let mut rig = Fixture::new(1 << 20);
@@ -92,7 +92,7 @@ fn time_ordered_inserts_are_never_written_again() {
         assert_eq!(rig.keys(Direction::Forward), keys);
         assert!(rig.keys(Direction::Reverse).iter().rev().eq(&keys));
     }
-    // Without order everything is written again, so the count above counts.
+    // Keys in mixed order are written again, so the count above is meaningful.
     for _ in 0..4 {
         (0..2000).for_each(|_| rig.put(1, FRESH, &random.next().to_be_bytes(), b"p"));
         rig.flush();
@@ -101,9 +101,9 @@ fn time_ordered_inserts_are_never_written_again() {
     assert!(rig.metric(Metric::CompactionWriteBytes) > 100_000);
 }
 
-/// A small slice is written again: files of a block each would only become more.
+/// A small slice is rewritten: otherwise files of one block each would accumulate.
 #[test]
-fn small_slices_are_put_together() {
+fn small_slices_are_merged() {
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     for n in 0..64u32 {
@@ -116,9 +116,9 @@ fn small_slices_are_put_together() {
     assert_eq!(rig.count(1), 3200);
 }
 
-/// Slices of other indexes in the file of a slice that lives on give their bytes back.
+/// Slices of other indexes in the file of a live slice give their bytes back.
 #[test]
-fn dead_slices_beside_a_living_one_take_no_space() {
+fn dead_slices_of_a_live_file_give_back_their_space() {
     let rig = Fixture::new(4 << 20);
     rig.set_segment_bytes(256 << 10);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
@@ -144,10 +144,9 @@ fn dead_slices_beside_a_living_one_take_no_space() {
     assert!(used < live + live / 4, "{used} bytes of files for {live}");
 }
 
-/// A compaction stopped between two pieces, by a restart or for want of space, does not do them
-/// again.
+/// A compaction that a restart or a lack of space stopped between two pieces does not repeat them.
 #[test]
-fn finished_pieces_stay() {
+fn finished_pieces_of_a_compaction_are_not_repeated() {
     let filled = || {
         let rig = Fixture::new(1 << 20);
         rig.runs.add_index(spec(1, false, false));
@@ -183,7 +182,7 @@ fn finished_pieces_stay() {
     assert_eq!(rig.metric(Metric::CompactionsStarted), 1);
     assert_eq!((rig.count(1), rig.runs.stats(IndexId(1)).runs), (16_000, 1));
     rig.runs.check(IndexId(1)).expect("sound");
-    // A checkpoint from the midst of the compaction and the records behind it say the same.
+    // A checkpoint in the middle of the compaction and the later records give the same state.
     let records = rig.log.records.lock().clone();
     rig.reopen();
     rig.runs.restore(&blob).expect("restores");
@@ -234,10 +233,10 @@ fn a_compaction_needs_the_space_of_a_piece() {
     runs.check(IndexId(1)).expect("sound");
 }
 
-/// G4: the disk is full at each write of a compaction in turn. Nothing is lost, no file stays
-/// behind, and with the ballast the compaction comes to its end, whatever it needs.
+/// G4: the disk is full at each write of a compaction in turn. No row is lost, no file is left
+/// behind, and with the ballast the compaction finishes, whatever it needs.
 #[test]
-fn a_compaction_ends_on_the_ballast_wherever_the_disk_was_full() {
+fn a_compaction_finishes_on_the_ballast_of_a_full_disk() {
     const BALLAST: u64 = 160 << 10;
     let mut struck = 0;
     for room in 0..u64::MAX {

@@ -7,7 +7,7 @@ use evenkeel_base::{IndexId, Lsn, Snapshot};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 
 impl Fixture {
-    /// The first key in a direction at a snapshot, and how many entries were skipped for it.
+    /// The first key in a direction at a snapshot, and the number of entries skipped for it.
     fn first(&self, direction: Direction, at: Lsn) -> (Option<u64>, u64) {
         let skipped = || self.rt.metrics.get(Metric::EntriesSkipped);
         let before = skipped();
@@ -27,13 +27,13 @@ impl Fixture {
 
 const LIVE: u64 = 100;
 
-/// D4, in one generation: nothing is flushed and nothing merged.
+/// D4, in one generation: without flushes and compactions.
 #[test]
 fn a_queue_in_the_memtable_is_read_at_a_flat_cost() {
     for direction in [Direction::Forward, Direction::Reverse] {
         let rig = Fixture::new(64 << 20);
         rig.runs.add_index(spec(1, false, false));
-        // In reverse it is the other end that is emptied.
+        // In reverse the other end is emptied.
         let place = |n: u64| if direction == Direction::Forward { n } else { u64::MAX - n };
         (0..LIVE).for_each(|n| rig.queue_op(INS | FRESH, place(n)));
         let mut most = 0;
@@ -54,14 +54,14 @@ fn a_queue_in_the_memtable_is_read_at_a_flat_cost() {
     }
 }
 
-/// What is not to go: a row that a snapshot sees, one that is not fresh, one whose delete is
-/// undecided, one of an index that is being built or of before its VALID.
+/// Entries that must stay: a row that a snapshot sees, a row that is not fresh, one with an
+/// undecided delete, and one of an index that is being built or from before its VALID.
 #[test]
-fn what_may_be_needed_stays_in_the_memtable() {
+fn tombstone_elision_keeps_entries_that_may_be_needed() {
     let fill = |rig: &Fixture, op: u8| (0..200).for_each(|n| rig.queue_op(op, n));
     let empty = |rig: &Fixture| (0..200).for_each(|n| rig.queue_op(DEL, n));
     let elided = |rig: &Fixture| rig.rt.metrics.get(Metric::EntriesElided);
-    // A snapshot between.
+    // A snapshot in between.
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     fill(&rig, INS | FRESH);
@@ -75,7 +75,7 @@ fn what_may_be_needed_stays_in_the_memtable() {
     rig.commits.inner.lock().snapshots.clear();
     assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, Some(1000));
     assert_eq!((elided(&rig), rig.first(Direction::Forward, Lsn::MAX).1), (400, 0));
-    // Not fresh: something may lie beneath.
+    // Not fresh: an older entry may lie below.
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     fill(&rig, INS | FRESH);
@@ -84,7 +84,7 @@ fn what_may_be_needed_stays_in_the_memtable() {
     empty(&rig);
     assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, None);
     assert_eq!((elided(&rig), rig.count(1)), (0, 0));
-    // Reverted, or not decided.
+    // Rolled back, or undecided.
     let rig = Fixture::new(1 << 20);
     rig.runs.add_index(spec(1, false, false));
     fill(&rig, INS | FRESH);
@@ -97,7 +97,7 @@ fn what_may_be_needed_stays_in_the_memtable() {
     }
     assert_eq!(rig.first(Direction::Forward, Lsn::MAX).0, Some(0));
     assert_eq!((elided(&rig), rig.count(1)), (0, 200));
-    // Being built, and valid from a later timestamp on: the build's runs may hold the row.
+    // Being built, or valid from a later timestamp on: the build's runs may hold the row.
     for building in [true, false] {
         let rig = Fixture::new(1 << 20);
         rig.runs.add_index(spec(1, false, true));
@@ -111,9 +111,9 @@ fn what_may_be_needed_stays_in_the_memtable() {
     }
 }
 
-/// Readers in both directions beside one that tidies: a row is there or it is not.
+/// Readers in both directions beside a thread that elides: a row is found whole or not at all.
 #[test]
-fn readers_beside_annihilation_see_no_deleted_row() {
+fn readers_see_no_deleted_row_during_tombstone_elision() {
     let rig = Fixture::new(64 << 20);
     rig.runs.add_index(spec(1, false, false));
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -146,14 +146,14 @@ fn readers_beside_annihilation_see_no_deleted_row() {
                     let mut inner = rig.commits.inner.lock();
                     let mine = inner.snapshots.iter().position(|s| *s == at).expect("its own");
                     inner.snapshots.swap_remove(mine);
-                    // At most one of the others lives at a time.
+                    // At most one of the other rows lives at a time.
                     assert!(kept == keeps && others <= 1, "{kept} and {others}");
                 }
             });
         }
         let mut random = Random(2);
         let elided = || rig.rt.metrics.get(Metric::EntriesElided);
-        // On a busy machine the readers, who do it, come late.
+        // On a busy machine the readers, which elide, run late.
         for pair in 0..100_000 {
             if pair >= 15_000 {
                 if elided() > 10_000 {

@@ -1,4 +1,4 @@
-//! A flush that is in no haste takes its time (RFC 32).
+//! An unhurried flush takes its time (RFC 32).
 
 use super::test_support::{Fixture, spec};
 use evenkeel_base::{Beat, Cause};
@@ -9,13 +9,14 @@ use std::time::Duration;
 const ENTRIES: u64 = 160_000;
 const FILL: Duration = Duration::from_secs(12);
 
-/// Inserts so many entries and hands them over.
+/// Inserts `entries` entries and seals their generation.
 fn fill(rig: &Fixture, entries: u64) {
     (0..entries).for_each(|n| rig.put(1, entry_op::INS, &n.to_be_bytes(), b"p"));
     rig.runs.seal_active();
 }
 
-/// Flushes what is sealed as the thread does; seconds of it, with what `beside` does after beats.
+/// Flushes sealed generations like the thread; returns the seconds it took, calling `beside` after
+/// beats.
 fn flush(rig: &Fixture, mut beside: impl FnMut(u64)) -> f64 {
     let (start, mut beats) = (rig.rt.env.now_ns(), 0);
     while rig.runs.flush_beat().expect("flushes") == Beat::More {
@@ -43,7 +44,7 @@ fn a_flush_takes_a_part_of_the_time_that_its_generation_took_to_fill() {
         assert!((2.5..4.0).contains(&took), "a quarter of 12 s: {took}");
         let now = rig.runs.flush_line.ns_per_kib();
         assert!(now < 2 * paced + 1_000, "its rests are no work: {now}, {paced}");
-        // Another one waits.
+        // Another generation waits.
         wait(FILL);
         fill(&rig, ENTRIES);
         fill(&rig, 10);
@@ -57,7 +58,7 @@ fn a_flush_takes_a_part_of_the_time_that_its_generation_took_to_fill() {
             }
         });
         assert!((0.3..2.0).contains(&took), "{took}");
-        // A checkpoint shall come further than it.
+        // A checkpoint is to advance beyond it.
         wait(FILL);
         fill(&rig, ENTRIES);
         rig.runs.hand_over_below(rig.log.next());

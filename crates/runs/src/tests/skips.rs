@@ -1,4 +1,5 @@
-//! D4: where reads skip most is merged first. Counts of entries that readers pass over, by run.
+//! D4: runs whose reads skip most are compacted first. Counts of entries that readers pass over, by
+//! run.
 
 use super::test_support::{Fixture, spec};
 use crate::compaction::picker::Spare;
@@ -14,7 +15,7 @@ const ROWS: u64 = 10_000;
 /// Indexes 1 and 2 with the same entries, half of them deleted, in two runs each.
 fn two_equal_indexes() -> Fixture {
     let rig = Fixture::new(8 << 20);
-    // Small indexes are merged together, however many skip nothing.
+    // Small indexes are compacted together, even if most of them skip no entry.
     rig.set_segment_bytes(64 << 10);
     (1..=2).for_each(|index| rig.runs.add_index(spec(index, false, false)));
     for (op, step) in [(INS | FRESH, 1), (DEL, 2)] {
@@ -38,7 +39,7 @@ impl Fixture {
         rows
     }
 
-    /// Of each run, newest first.
+    /// Skipped entries of each run, newest first.
     fn skipped(&self, index: u32) -> Vec<u64> {
         self.runs.warm(IndexId(index)).expect("reads");
         self.runs.state.read().indexes[&IndexId(index)].runs.iter().map(|r| r.skipped()).collect()
@@ -54,12 +55,12 @@ impl Fixture {
 }
 
 #[test]
-fn of_equal_indexes_the_one_whose_reads_skip_is_merged_first() {
+fn of_equal_indexes_the_one_with_skipping_reads_is_compacted_first() {
     for read in [1, 2] {
         let (rig, other) = (two_equal_indexes(), 3 - read);
         let runs = |index| rig.runs.stats(IndexId(index)).runs;
         assert_eq!(rig.scan(read, Direction::Forward), ROWS / 2);
-        // Of the other so many are read that nothing is skipped for.
+        // The other index is read as often, without skipping.
         let range = KeyRange::prefix(&1u64.to_be_bytes());
         let all = Snapshot::committed_at(Lsn::MAX);
         let mut cursor =
@@ -75,7 +76,7 @@ fn of_equal_indexes_the_one_whose_reads_skip_is_merged_first() {
 }
 
 #[test]
-fn entries_are_counted_in_the_run_that_has_them() {
+fn skipped_entries_are_counted_for_their_run() {
     for direction in [Direction::Forward, Direction::Reverse] {
         let rig = two_equal_indexes();
         assert_eq!(rig.skipped(2), [0, 0]);
@@ -87,7 +88,7 @@ fn entries_are_counted_in_the_run_that_has_them() {
         assert_eq!(rig.skipped(1), [0, 0]);
         assert_eq!(rig.rt.metrics.get(Metric::RunEntriesSkipped), 3 * ROWS);
         assert_eq!(rig.rt.metrics.get(Metric::EntriesSkipped), 3 * ROWS);
-        // An INS beneath a DEL in a memtable: the memtable has no count.
+        // An INS beneath a DEL in a memtable: memtables do not count skips.
         rig.put(2, DEL, &1u64.to_be_bytes(), b"p");
         rig.scan(2, direction);
         assert_eq!(rig.skipped(2), [4 * ROWS / 2, 4 * ROWS / 2 + 1]);
@@ -95,7 +96,7 @@ fn entries_are_counted_in_the_run_that_has_them() {
     }
 }
 
-/// Runs that a compaction has taken are no longer counted.
+/// Runs that a compaction has replaced are no longer counted.
 #[test]
 fn a_run_that_lost_its_low_end_keeps_its_part() {
     let rig = two_equal_indexes();
@@ -107,10 +108,10 @@ fn a_run_that_lost_its_low_end_keeps_its_part() {
     assert_eq!(half.skipped(), ROWS / 2 * half.bytes / run.bytes);
 }
 
-/// The bytes that a piece of a compaction has taken are told by fences. Where those have left
-/// memory they are read, but not while the state is locked: all writers would wait for that.
+/// Fences give the bytes that a piece of a compaction has taken. If they have left memory they are
+/// read, but not while the state is locked: all writers would wait for that.
 #[test]
-fn nothing_is_read_while_a_piece_is_put_in_place() {
+fn installing_a_piece_reads_no_file() {
     let rig = two_equal_indexes();
     // The list of runs of an unused index need not be in memory.
     rig.scan(1, Direction::Forward);

@@ -1,5 +1,4 @@
-//! G4: on a full disk compactions give back what is garbage in runs, within what the ballast
-//! leaves.
+//! G4: on a full disk compactions free the garbage in runs, within the space of the ballast.
 
 use super::test_support::{Commits, Random, TestLog, spec, stamp};
 use crate::compaction::picker::Spare;
@@ -38,12 +37,12 @@ impl Disk {
         Disk { sim, commits, log, runs }
     }
 
-    /// A run of an index with these keys, in no order.
+    /// A run of an index with these keys, in mixed order.
     fn run(&self, index: u32, op: u8, keys: impl Iterator<Item = u64>) {
         self.run_with(index, op, keys, 0);
     }
 
-    /// With values of so many bytes, of which none repeat.
+    /// With values of `bytes` bytes, all different.
     fn run_with(&self, index: u32, op: u8, keys: impl Iterator<Item = u64>, bytes: usize) {
         let mut random = Random(1);
         for n in keys {
@@ -59,7 +58,8 @@ impl Disk {
         while self.runs.flush_beat().expect("flushes") == Beat::More {}
     }
 
-    /// From now on there is room for the ballast and no more; generations and so pieces are small.
+    /// From now on there is room for the ballast and no more; generations, and so pieces, are
+    /// small.
     fn is_full(&self) -> u64 {
         let small = RunsOptions { generation_bytes: 16 * PIECE, cache_bytes: 1 << 20 };
         self.runs.set_memory(small);
@@ -68,7 +68,7 @@ impl Disk {
         used
     }
 
-    /// Compactions until there is nothing to do; the most bytes that were used meanwhile.
+    /// Compacts until no work is left; returns the most bytes used meanwhile.
     fn compaction(&self) -> u64 {
         let mut most = 0;
         while self.runs.compaction_beat().expect("merges") == Beat::More {
@@ -99,14 +99,14 @@ impl Disk {
 }
 
 #[test]
-fn what_frees_space_is_merged_and_nothing_else() {
+fn a_full_disk_runs_only_compactions_that_free_space() {
     let disk = Disk::new();
-    // Without garbage, but to be merged to rest.
+    // Without garbage, but with an optional compaction left.
     (0..3).for_each(|i| disk.run(1, INS | FRESH, i * 20_000..(i + 1) * 20_000));
     // At rest by its sizes, with some garbage.
     disk.run(2, INS | FRESH, 0..40_000);
     disk.run(2, DEL, 0..3_500);
-    // Nothing but garbage.
+    // Garbage alone.
     disk.run(3, INS | FRESH, 0..20_000);
     disk.run(3, DEL, 0..20_000);
     let used = disk.is_full();
@@ -128,14 +128,14 @@ fn what_frees_space_is_merged_and_nothing_else() {
     assert_eq!((disk.runs(1), disk.rows(1)), (1, 60_000));
 }
 
-/// A snapshot needs what seemed to be garbage: the compaction stops before the ballast is used up,
-/// and goes on when there is space.
+/// A snapshot needs the apparent garbage: the compaction stops before the ballast is used up, and
+/// continues when there is space.
 #[test]
 fn a_compaction_that_frees_nothing_stops() {
     let disk = Disk::new();
     disk.run_with(1, INS | FRESH, 0..20_000, 100);
     let published = disk.commits.inner.lock().published;
-    // The other one keeps timestamps, so that what is written is no smaller.
+    // The second snapshot keeps timestamps, so that the output is no smaller.
     disk.commits.inner.lock().snapshots.extend([Lsn(1), published]);
     disk.run(1, DEL, 0..19_000);
     let used = disk.is_full();
@@ -156,7 +156,8 @@ fn a_compaction_that_frees_nothing_stops() {
     assert_eq!(disk.runs.stats(IndexId(1)).run_entries, 1_000);
 }
 
-/// While the ballast is held: a compaction that would free space and finds none asks for it.
+/// While the ballast is held: a compaction that would free space and finds none requests the
+/// ballast.
 #[test]
 fn a_compaction_that_frees_space_may_have_the_ballast() {
     for has_garbage in [false, true] {
@@ -185,10 +186,10 @@ fn a_compaction_that_frees_space_may_have_the_ballast() {
     }
 }
 
-/// What a snapshot kept of one run goes when it is over, once: not again and again before, and not
-/// if it is little.
+/// Garbage that a snapshot kept in one run is removed when the snapshot ends, once: not repeatedly
+/// before that, and not if it is little.
 #[test]
-fn garbage_in_a_single_run_is_merged_away() {
+fn garbage_in_a_single_run_is_compacted_away() {
     let disk = Disk::new();
     let snapshot = || {
         let inner = &mut *disk.commits.inner.lock();
@@ -198,7 +199,7 @@ fn garbage_in_a_single_run_is_merged_away() {
     snapshot();
     disk.run(1, DEL, 0..15_000);
     disk.run(2, DEL, 0..4_000);
-    // Old versions: of two keys in three.
+    // Old versions of two keys in three.
     disk.run_with(3, INS, 0..14_000, 4);
     snapshot();
     disk.run_with(3, INS, 0..14_000, 4);
@@ -219,7 +220,7 @@ fn garbage_in_a_single_run_is_merged_away() {
     assert_eq!(compactions(), before + 2);
     disk.runs.compact_to_rest().expect("merges");
     assert_eq!(compactions(), before + 2, "there is none any more");
-    // Where space is short, a sixteenth is worth it.
+    // On a full disk a sixteenth is worth it.
     disk.is_full();
     disk.runs.set_short(true);
     disk.compaction();

@@ -34,7 +34,7 @@ impl Commits {
         }
     }
 
-    /// Operations from..=to of a transaction are reverted.
+    /// Operations from..=to of a transaction are rolled back.
     pub(super) fn revert(&self, txn: TxnId, from: u32, to: u32) {
         self.inner.lock().dead.entry(txn).or_default().push((from, to));
     }
@@ -108,7 +108,7 @@ impl Fixture {
         Fixture::over(env, dir, generation_bytes)
     }
 
-    /// On a simulated disk, by one of its threads.
+    /// A fixture on a simulated disk, for use in one of its threads.
     pub(super) fn simulated(env: Arc<dyn Env>, generation_bytes: u64) -> Fixture {
         let dir = tempfile::tempdir().expect("temporary directory");
         Fixture::over(env, dir, generation_bytes)
@@ -126,7 +126,7 @@ impl Fixture {
         Fixture { dir, rt, commits, log, runs, options }
     }
 
-    /// A new component over the same directory, nothing restored yet.
+    /// A new component over the same directory, before any restore.
     pub(super) fn reopen(&mut self) {
         self.rt = Runtime::new(self.rt.env.clone());
         self.runs =
@@ -135,7 +135,7 @@ impl Fixture {
         self.runs.attach_log(self.log.clone());
     }
 
-    /// Files of merged runs, and so pieces of compactions, of about this size.
+    /// Approximate size of the files of compacted runs, and so of compaction pieces.
     pub(super) fn set_segment_bytes(&self, bytes: u64) {
         self.runs.segment_bytes_set.store(bytes, Ordering::Relaxed);
     }

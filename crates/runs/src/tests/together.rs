@@ -1,4 +1,4 @@
-//! D2: small indexes are merged together, whatever happens to one of them.
+//! D2: small indexes are compacted together, whatever happens to one of them.
 
 use super::test_support::{Fixture, spec};
 use crate::compaction::picker::Spare;
@@ -39,7 +39,7 @@ impl Fixture {
         self.rt.metrics.get(Metric::CompactionsFinished)
     }
 
-    /// Over the same directory, with all that the log says.
+    /// Restarts over the same directory, with all records of the log.
     fn again(&mut self) {
         self.reopen();
         let records = self.log.records.lock().clone();
@@ -72,9 +72,9 @@ fn many_indexes_become_one_file_by_one_record() {
     }
 }
 
-/// Indexes that go while their merge waits or lies in the open file, and one that is large.
+/// Indexes that are dropped while their compaction waits or is in the open file, and a large one.
 #[test]
-fn dropped_indexes_and_a_large_one() {
+fn a_shared_compaction_leaves_out_dropped_and_large_indexes() {
     let mut rig = filled();
     rig.set_segment_bytes(16 << 10);
     (0..2000u64).for_each(|n| rig.put(7, INS | FRESH, &(1000 + n).to_be_bytes(), b"p"));
@@ -97,9 +97,9 @@ fn dropped_indexes_and_a_large_one() {
     }
 }
 
-/// What is damaged stays as it is, and keeps nobody.
+/// A damaged run stays as it is and holds up no other index.
 #[test]
-fn a_damaged_run_is_left_alone() {
+fn a_shared_compaction_leaves_a_damaged_run_alone() {
     let rig = filled();
     let (path, position) = {
         let state = rig.runs.state.read();
@@ -122,9 +122,9 @@ fn a_damaged_run_is_left_alone() {
     }
 }
 
-/// The policy is asked about what has changed, not about all indexes with each beat.
+/// The picker is asked about changed indexes, not about all indexes at each beat.
 #[test]
-fn ten_thousand_indexes_cost_nothing_while_they_do_not_change() {
+fn ten_thousand_unchanged_indexes_cost_no_picker_calls() {
     const INDEXES: u32 = 10_000;
     let rig = Fixture::new(64 << 20);
     (1..=INDEXES).for_each(|index| rig.runs.add_index(spec(index, false, false)));
@@ -143,12 +143,12 @@ fn ten_thousand_indexes_cost_nothing_while_they_do_not_change() {
     fill(5..=5, 2);
     assert!((1..=2).contains(&asked(Spare::None)), "before and after a run of it is read");
     assert_eq!(asked(Spare::None), 0);
-    // Those that are read, while ingest is slow.
+    // Indexes that are read, while ingest is slow.
     assert_eq!(asked(Spare::Read), u64::from(INDEXES));
     assert_eq!(rig.count(7), 2);
     assert_eq!(asked(Spare::Read), 1);
     assert_eq!(rig.runs.stats(IndexId(7)).runs, 1);
-    // To rest: about each some times, whatever the number of beats.
+    // Optional compactions: each index is asked about a few times, whatever the number of beats.
     let before = rig.runs.asked.load(Ordering::Relaxed);
     rig.runs.compact_to_rest().expect("merges");
     let rest = rig.runs.asked.load(Ordering::Relaxed) - before;

@@ -1,4 +1,4 @@
-//! G1: who waits for credit is served in the order in which he came.
+//! G1: waiters for credit are served in order of arrival.
 
 use super::giving_back::in_debt;
 use crate::Runs;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 
-/// Until so many wait; those of whom there is one too many are let go before the test ends.
+/// Waits until `length` threads wait; if one is too many, they are released before the test ends.
 fn until_waiting(runs: &Runs, length: usize, has_overtaken: impl Fn() -> bool) {
     while runs.space.credit.length() != length {
         if has_overtaken() {
@@ -19,9 +19,9 @@ fn until_waiting(runs: &Runs, length: usize, has_overtaken: impl Fn() -> bool) {
     }
 }
 
-/// The one in front asks for more than there is, those behind him for less.
+/// The first waiter asks for more than there is, the ones behind it for less.
 #[test]
-fn credit_is_for_who_came_first() {
+fn credit_is_granted_in_order_of_arrival() {
     let rig = in_debt(0);
     let (runs, (served, order)) = (rig.runs.clone(), mpsc::channel());
     let credit = |more: u64| {
@@ -36,7 +36,7 @@ fn credit_is_for_who_came_first() {
             waiting(n + 1);
             credit(500);
         }
-        // What is kept is not given back.
+        // Used credit is not returned.
         let kept = [(0, 500), (1, 100), (2, 700)].map(|(n, more)| {
             credit(more);
             let (who, reserved) = order.recv().expect("served");
@@ -48,9 +48,9 @@ fn credit_is_for_who_came_first() {
     });
 }
 
-/// Who gives up leaves his place to the one behind him.
+/// A waiter that gives up leaves its place to the next one.
 #[test]
-fn who_gives_up_leaves_the_line() {
+fn a_waiter_that_gives_up_leaves_the_queue() {
     let rig = in_debt(100);
     let (runs, cancellation) = (rig.runs.clone(), Arc::<Cancellation>::default());
     std::thread::scope(|scope| {

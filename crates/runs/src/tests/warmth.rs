@@ -1,4 +1,4 @@
-//! What readers find in memory of runs that were just written.
+//! Blocks of newly written runs that readers find in memory.
 
 use super::test_support::{Fixture, Random, spec};
 use crate::{Direction, KeyRange, RunsOptions};
@@ -6,7 +6,7 @@ use evenkeel_base::{IndexId, Lsn, Snapshot, metrics::Metric};
 use evenkeel_format::record::entry_op;
 
 const ENTRIES: u32 = 60_000;
-/// A part of the keys that is read often.
+/// The part of the keys that is read often.
 const OFTEN: u32 = ENTRIES / 20;
 
 /// A rig whose index has two runs of interleaved keys that do not compress.
@@ -27,7 +27,7 @@ fn rig(cache_bytes: u64) -> Fixture {
 }
 
 impl Fixture {
-    /// Reads the keys that are read often; the blocks that were read for it from storage.
+    /// Reads the often-read keys; returns the blocks read from storage.
     fn read_often(&self) -> u64 {
         let reads = || self.rt.metrics.get(Metric::RunBlockReads);
         let (before, all) = (reads(), Snapshot::committed_at(Lsn::MAX));
@@ -41,25 +41,25 @@ impl Fixture {
 }
 
 #[test]
-fn what_is_written_is_in_memory_where_there_is_room() {
+fn written_blocks_stay_in_memory_where_there_is_room() {
     let rig = rig(64 << 20);
     assert_eq!(rig.read_often(), 0, "of flushes");
     rig.runs.compact_to_rest().expect("merges");
     assert_eq!(rig.runs.stats(IndexId(1)).runs, 1);
     assert_eq!(rig.count(1), ENTRIES as usize);
     assert_eq!(rig.rt.metrics.get(Metric::RunBlockReads), 0, "of a merge");
-    // And nothing beside it: the blocks that were merged are gone.
+    // And no more: the blocks of the compacted runs are dropped.
     let (raw, cached) = (u64::from(ENTRIES) * 32, rig.runs.memory().1);
     assert!(cached > raw && cached < 2 * raw, "{cached} bytes of {raw}");
 }
 
 #[test]
-fn what_is_read_often_stays_in_memory_through_a_compaction() {
+fn often_read_blocks_stay_in_memory_through_a_compaction() {
     let rig = rig(1 << 20);
     rig.runs.drop_cache();
     let cold = rig.read_often();
     assert!(cold > 10, "{cold} blocks");
-    // Others come, and use up what room there was.
+    // Other blocks arrive and use up the room.
     assert_eq!(rig.count(1), ENTRIES as usize);
     (0..9).for_each(|_| {
         rig.read_often();

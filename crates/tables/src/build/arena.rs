@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_who_wait_keep_their_frames_for_a_few_runs_more() {
+    fn an_arena_takes_no_frames_from_waiting_users_to_save_a_few_runs() {
         const MIB: usize = 1 << 20;
         let waiting = |wanted: usize, runs, at_hand: usize| {
             size(wanted * MIB, runs, at_hand * MIB, || true) / MIB
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_arena_wants_what_is_left() {
+    fn a_full_arena_requests_the_estimated_rest() {
         let full = |bytes, wanted, runs, left| wanted_when_full(bytes, wanted, 256, runs, left);
         assert_eq!([full(134, 134, 0, 0.1), full(256, 900, 0, 0.7)], [256, 256], "it held all");
         // A quarter of the foreseen bytes.

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_follows_a_plan_that_grows() {
+    fn progress_follows_a_growing_plan() {
         let mut told = Told::default();
         let mut all =
             |steps: [(u64, f64); 2]| steps.map(|(done, left)| tell(&mut told, done, left));
@@ -439,7 +439,7 @@ mod tests {
         /// The share never goes back, grows with all work done, and is the done part of the work
         /// while the plan does not change.
         #[test]
-        fn what_is_told_grows_with_the_work(
+        fn progress_grows_with_the_work(
             steps in prop::collection::vec((0usize..4, 1u64..1000, 0u32..3000), 1..40)
         ) {
             let (mut told, mut planned) = (Told::default(), Told::default());

@@ -59,12 +59,12 @@ fn duplicates_fail_the_statement_only() {
     assert_eq!((pk.code(), pk.context("index")), (Code::DuplicateKey, Some("primary")));
     let unique = txn.insert(&table, &row_values(101, 1, None, Some(1003))).unwrap_err();
     assert_eq!((unique.code(), unique.context("index")), (Code::DuplicateKey, Some("by_c")));
-    // Both taken: the primary key is the first.
+    // Both keys are taken: the error names the primary key.
     let both = txn.insert(&table, &row_values(3, 1, None, Some(1004))).unwrap_err();
     assert_eq!((both.code(), both.context("index")), (Code::DuplicateKey, Some("primary")));
     let own = txn.insert(&table, &row_values(101, 1, None, Some(5000))).unwrap_err();
     assert_eq!(own.code(), Code::DuplicateKey);
-    // Half a statement is undone.
+    // A statement that fails half-way is rolled back.
     let rows = [row_values(200, 1, None, None), row_values(3, 1, None, None)];
     assert!(txn.insert_many(&table, rows.iter().map(|r| &r[..])).is_err());
     assert!(get(&mut txn, &table, 200).is_none());
@@ -94,7 +94,7 @@ fn insert_ignore_and_upsert_meet_a_duplicate() {
     assert!(txn.upsert(&table, &row_values(34, 0, None, Some(34)), &[]).unwrap());
     assert!(!txn.upsert(&table, &row_values(3, 50, None, Some(1003)), &[]).unwrap());
     assert_eq!(get(&mut txn, &table, 3).unwrap()[1], Value::Int(50));
-    // The row that has the unique key is the one that changes.
+    // The row that holds the unique key is changed.
     let changes = [(1, ValueRef::Int(51))];
     assert!(!txn.upsert(&table, &row_values(99, 0, None, Some(1004)), &changes).unwrap());
     assert_eq!(get(&mut txn, &table, 4).unwrap()[1], Value::Int(51));
@@ -102,7 +102,7 @@ fn insert_ignore_and_upsert_meet_a_duplicate() {
     commit(txn);
 }
 
-/// Its rows by key, as `txn` sees them.
+/// The rows of a table by key, as `txn` sees them.
 fn keys(txn: &mut TableTxn, table: &Arc<Table>) -> Vec<Value> {
     all_rows(txn, table, Direction::Forward).into_iter().map(|mut row| row.swap_remove(0)).collect()
 }
@@ -129,7 +129,8 @@ fn a_long_statement_that_fails_leaves_its_transaction() {
         });
         assert_eq!(failed.unwrap_err().code(), Code::DuplicateKey);
         assert!(!txn.is_ended());
-        // It has its snapshot still, and its locks work: the other does not see what it does now.
+        // It keeps its snapshot, and its locks work: the other transaction does not see its current
+        // changes.
         let mine = |more: &[i64]| -> Vec<Value> {
             let first = [0, 500].into_iter().take(1 + usize::from(before));
             first.chain(more.iter().copied()).map(Value::Int).collect()
@@ -183,7 +184,7 @@ fn rollback_savepoints_and_drop() {
         txn.update(&table, &[i64::into(i)], &[(1, 99i64.into())]).unwrap();
     }
     drop(txn);
-    // Rows of an aborted transaction are reverted on touch or in the background.
+    // Rows of an aborted transaction are rolled back on touch or in the background.
     let mut txn = db.begin();
     assert_eq!(get(&mut txn, &table, 3).unwrap()[1], Value::Int(3));
     txn.update(&table, &[3i64.into()], &[(1, 98i64.into())]).unwrap();
@@ -269,7 +270,7 @@ fn hidden_keys_and_auto_increment() {
     assert!(txn.delete(&table, &["z".into()]).unwrap());
     assert_eq!(txn.insert(&table, &["v".into(), 100i64.into()]).unwrap(), None);
     drop(txn);
-    // Numbers go on above what was given, though it was rolled back.
+    // Numbers continue above the given one, though it was rolled back.
     let mut txn = db.begin();
     assert_eq!(txn.insert(&table, &["w".into(), ValueRef::Null]).unwrap(), Some(101));
     txn.insert(&table, &["w2".into(), 127i64.into()]).unwrap();
@@ -312,9 +313,9 @@ fn long_values_go_to_overflow_pages() {
     check_indexes(&mut txn, &table);
 }
 
-/// A scan of one key sees what a read of the key sees: the newest row, an older one, none.
+/// A scan of one key sees the same as a read of the key: the newest row, an older one, none.
 #[test]
-fn a_scan_of_one_key_is_a_read_of_it() {
+fn a_scan_of_one_key_equals_a_read_of_it() {
     let db = Db::new();
     let table = fill(&db, 60);
     let mut old = db.begin();
@@ -353,9 +354,9 @@ fn a_scan_of_one_key_is_a_read_of_it() {
     check(&mut old, 60);
 }
 
-/// The number of rows is known without a look at the tree, and never that of another time.
+/// The row count is known without reading the tree, and is never that of another time.
 #[test]
-fn the_number_of_rows_follows_the_table() {
+fn the_row_count_follows_the_table() {
     let db = Db::new();
     let table = fill(&db, 100);
     let rows = || db.store.size_estimate(&table).unwrap().rows;

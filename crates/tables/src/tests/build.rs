@@ -1,4 +1,4 @@
-//! Index builds: threads, arenas, cancelling and failing at any moment.
+//! Index builds: threads, arenas, cancellation and failure at any moment.
 
 use super::*;
 use crate::build::arena::BuildArena;
@@ -26,7 +26,7 @@ fn build(db: &Db, progress: &BuildProgress) -> Result<()> {
     db.store.add_indexes("t", &spec().indexes, progress)
 }
 
-/// No file of a run is left, once a merge that had begun has ended.
+/// Waits for a running compaction, then checks that no run file is left.
 fn assert_no_runs(db: &Db) {
     let files = || db.store.rt.env.list("runs").unwrap();
     for _ in 0..200 {
@@ -69,8 +69,8 @@ fn any_number_of_threads_and_arenas_gives_the_same_index() {
     }
 }
 
-/// F4: each look at the clock is 2 ms later here, so every one of them ends a slice. A small build
-/// does not give way while its budget of 1.5 core-seconds lasts.
+/// F4: each reading of the clock adds 2 ms here, so every one ends a slice. A small build does not
+/// give way while its budget of 1.5 core-seconds lasts.
 #[test]
 fn a_build_gives_way_each_slice_once_its_budget_is_used_up() {
     let yields = |rows: u64| {
@@ -83,15 +83,15 @@ fn a_build_gives_way_each_slice_once_its_budget_is_used_up() {
         env.yields() - before
     };
     assert_eq!(yields(12_000), 0);
-    // Far less than 1 ms each: 64 rows read; 1024 entries written. Few are lost to the ends of
-    // ranges and parts.
+    // Far less than 1 ms each: 64 rows read; 1024 entries written. The ends of ranges and parts
+    // lose few.
     let (rows, indexes) = (100_000, spec().indexes.len() as u64);
     let (found, wanted) = (yields(rows), rows / 64 + indexes * (rows / 1024) - 750);
     assert!(found >= wanted * 9 / 10, "{found} of {wanted}");
 }
 
-/// F4: the table is read once; an index is written once while it is below 8 arenas, else once more
-/// by one merge.
+/// F4: the table is read once; an index is written once while it is below 8 arenas, otherwise once
+/// more by one compaction.
 #[test]
 fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
     let rows = 12_000;
@@ -109,10 +109,11 @@ fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
         let bytes: u64 = stats.iter().map(|s| s.run_bytes).sum();
         let written = metrics.get(Metric::BuildWriteBytes);
         let read = metrics.get(Metric::BuildReadBytes);
-        // Files have footers, filters and fences beside their blocks; many small runs have more.
+        // Files have footers, filters and fences in addition to their blocks; many small runs have
+        // more.
         assert!(written >= bytes * passes, "arena {arena}: {written} written for {bytes}");
         assert!(written < bytes * 3 * passes, "arena {arena}: {written} written for {bytes}");
-        // Unique ones are read once to be proved, and all once where they are merged.
+        // Unique indexes are read once to be proved, and all are read once if they are compacted.
         let layout = table.layout();
         let unique = layout.indexes.iter().zip(&stats).filter(|(i, _)| i.unique);
         let proved: u64 = unique.map(|(_, stats)| stats.run_bytes).sum();
@@ -121,10 +122,10 @@ fn a_build_reads_the_table_once_and_writes_each_index_once_or_twice() {
     }
 }
 
-/// A build asks others for the memory that its entries take, as the first rows have them, and for
-/// none where they are few; for the rest where the others are longer. It writes each index once.
+/// A build borrows the memory for its entries, estimated from the first rows, and none if they are
+/// few; it borrows more if later entries are longer. It writes each index once.
 #[test]
-fn a_build_borrows_what_its_entries_take() {
+fn a_build_borrows_the_memory_of_its_entries() {
     const MIB: u64 = 1 << 20;
     let long = "long".repeat(14);
     for (rows, short, asked) in [
@@ -156,10 +157,10 @@ fn a_build_borrows_what_its_entries_take() {
     }
 }
 
-/// An arena that is a little more than what it has for nothing becomes what was foreseen, and once
-/// that is full as large as any; what it borrowed goes back with it.
+/// An arena that needs slightly more than its own memory grows to the estimate, and once full to
+/// the largest size; its borrowed memory is returned with it.
 #[test]
-fn an_arena_for_a_little_more_than_its_own_grows() {
+fn an_arena_slightly_over_its_own_memory_grows() {
     const MIB: usize = 1 << 20;
     let sizes = Sizes { build_arena_bytes: 16 << 20, frames: 2048, ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
@@ -177,9 +178,9 @@ fn an_arena_for_a_little_more_than_its_own_grows() {
     assert_eq!(lent(), 0);
 }
 
-/// The rows that tell how long entries are belong to the build once, however long they are.
+/// The rows sampled for the length of entries are built once, however long they are.
 #[test]
-fn rows_looked_at_first_are_built_once() {
+fn sampled_rows_are_built_once() {
     const ROWS: i64 = 150;
     let sizes = Sizes { build_arena_bytes: 16 << 20, frames: 2048, ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
@@ -237,8 +238,8 @@ fn a_failed_write_in_any_thread_leaves_nothing() {
 }
 
 /// Moments at which a build is cancelled, rows of its table and bytes of its arena: fewer where
-/// every change waits for it, each row a run so that reading begins again and again; all before a
-/// release.
+/// every change waits for the test, with a run for each row so that reading restarts repeatedly;
+/// all of them before a release.
 fn cancellations() -> (u64, i64, usize) {
     match std::env::var("EVENKEEL_CANCELLATIONS").ok().and_then(|n| n.parse().ok()) {
         Some(points) => (points, 5_000, 64 << 10),
@@ -264,7 +265,7 @@ fn cancelling_at_any_moment_leaves_nothing() {
             let mut rng = Rng::new(seed);
             let target = [BuildPhase::Scanning, BuildPhase::Writing, BuildPhase::Checking];
             let target = target[seed as usize % 3] as u8;
-            // Of a small table a phase may be seen once only.
+            // On a small table a phase may be seen only once.
             let (commit_at, turns) = (rng.below(3_000), if seed < 6 { 0 } else { rng.below(4) });
             let canceller = db.store.rt.spawn("cancel", move || {
                 rt.delay(Duration::from_micros(commit_at), Cause::Idle);
@@ -314,7 +315,7 @@ fn a_build_waits_for_old_writers_and_is_cancelled_while_it_waits() {
         assert_eq!(error.code(), Code::TableBusy);
         assert!(rt.env.now_ns() - start >= 2_000_000_000);
         assert!(rt.stalls.get(Cause::Schema).us >= 1_900_000);
-        // Not longer than who asked for it says.
+        // No longer than its caller allows.
         let (progress, start) = (BuildProgress::default(), rt.env.now_ns());
         progress.set_lock_wait(Duration::from_millis(300));
         assert_eq!(build(&db, &progress).unwrap_err().code(), Code::TableBusy);
@@ -337,14 +338,15 @@ fn a_build_waits_for_old_writers_and_is_cancelled_while_it_waits() {
     });
 }
 
-/// Indexes of an empty table, which others wait for: no file, no thread, one sync, of the catalog's
-/// change; none for an index that has no name of its own yet, as those that MariaDB builds.
+/// Indexes of an empty table make no file and no thread; a caller waits for one sync, of the
+/// catalog's change, and for none if the index has a provisional name, as those that MariaDB
+/// builds.
 #[test]
 fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { build_threads: 4, ..SMALL });
     let table = filled(&db, 0);
     let metrics = db.store.rt.metrics.clone();
-    // Of the log: others write pages meanwhile, and sync those.
+    // Syncs of the log: other threads write pages meanwhile, and sync those.
     let count = || [Metric::LogSyncs, Metric::BuildHelpers].map(|m| metrics.get(m));
     let mut before = count();
     for (provisional, syncs) in [(false, 1), (true, 0)] {
@@ -362,7 +364,7 @@ fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
     let change = TableChange { drop_indexes: names, ..TableChange::default() };
     db.store.alter_table("t", &change).unwrap();
     assert_eq!(count(), [before[0] + 1, before[1]], "one sync to drop them all");
-    // With rows, helpers help.
+    // With rows in the table helpers work.
     drop(db);
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { build_threads: 4, ..SMALL });
     filled(&db, 12_000);
@@ -370,11 +372,11 @@ fn a_build_on_an_empty_table_writes_one_log_record_and_starts_no_thread() {
     assert!(db.store.rt.metrics.get(Metric::BuildHelpers) > 0);
 }
 
-/// An index that a build has made valid is removed while transactions use the table, also a
-/// prepared one. An index that has a name of its own, or precedes one that has, waits for those
-/// transactions.
+/// A provisional index that a build has made valid is dropped while transactions use the table,
+/// also a prepared one. A drop of an index with a name of its own, or of one before such an index,
+/// waits for those transactions.
 #[test]
-fn a_provisional_index_goes_beside_who_uses_the_table() {
+fn a_provisional_index_is_dropped_while_transactions_use_its_table() {
     let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let table = filled(&db, 300);
@@ -395,14 +397,14 @@ fn a_provisional_index_goes_beside_who_uses_the_table() {
     assert_eq!(drop_index("by_a").unwrap_err().code(), Code::TableBusy);
     drop_index(&by_c.name).unwrap();
     assert_eq!(table.layout().indexes.len(), 1);
-    // Equal keys of what is unique no more.
+    // Equal keys of the dropped unique index.
     txn.insert(&table, &row_values(401, 1, None, Some(400))).unwrap();
     txn.update(&table, &[3i64.into()], &[(1, 78i64.into())]).unwrap();
     txn.delete(&table, &[4i64.into()]).unwrap();
     commit(txn);
     db.store.rollback_prepared(b"x", Durability::Sync).unwrap();
     check_indexes(&mut db.begin(), &table);
-    // The same again, of rows that are there now; then one that has another behind it.
+    // The same with the current rows; then an index with another one behind it.
     add(&by_c);
     add(&by_b);
     check_indexes(&mut db.begin(), &table);
@@ -416,7 +418,7 @@ fn a_provisional_index_goes_beside_who_uses_the_table() {
 
 /// The phases of a build wake its waiters, also those of a build that never began.
 #[test]
-fn phases_of_a_build_wake_who_waits_for_them() {
+fn each_phase_of_a_build_wakes_its_waiters() {
     let db = Db::new();
     filled(&db, 3_000);
     let long = Duration::from_secs(100);
@@ -440,9 +442,10 @@ fn phases_of_a_build_wake_who_waits_for_them() {
     assert_eq!(db.store.wait_build(&idle, BuildPhase::Idle, soon), BuildPhase::Idle);
 }
 
-/// A change that was made ready beside one build and comes after its end does not fail the next.
+/// A change that was prepared during one build and is made after its end does not fail the next
+/// build.
 #[test]
-fn a_duplicate_met_after_a_build_is_no_concern_of_the_next() {
+fn a_duplicate_found_after_a_build_does_not_fail_the_next_one() {
     let db = Db::new();
     let table = filled(&db, 10);
     assert!(table.fail_build(), "no build decides against it");
@@ -451,7 +454,7 @@ fn a_duplicate_met_after_a_build_is_no_concern_of_the_next() {
 }
 
 #[test]
-fn no_indexes_are_built_at_once() {
+fn a_build_of_no_indexes_finishes_at_once() {
     let db = Db::new();
     filled(&db, 10);
     let progress = BuildProgress::default();
@@ -459,10 +462,10 @@ fn no_indexes_are_built_at_once() {
     assert_eq!(progress.phase(), BuildPhase::Done);
 }
 
-/// P1, M7: an index of an empty table is built and dropped by way of the pages of the catalog and
-/// of the table itself; that others have dirty pages, however many, costs no visit.
+/// P1, M7: building and dropping an index of an empty table visits the pages of the catalog and of
+/// the table itself; dirty pages of other tables, however many, cost no visit.
 #[test]
-fn an_index_of_an_empty_table_visits_no_page_of_others() {
+fn an_index_of_an_empty_table_visits_no_page_of_other_tables() {
     let sizes = Sizes { frames: 8192, log_bytes: 512 << 20, ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let mut empty = spec();
@@ -487,15 +490,15 @@ fn an_index_of_an_empty_table_visits_no_page_of_others() {
     let loaded = (0..20).map(|_| pair()).max().unwrap();
     println!("pages visited by a pair: {clean}, beside {dirty} dirty pages {loaded}");
     assert!(dirty > 500, "{dirty}");
-    // The catalog may have become a level deeper.
+    // The catalog tree may have grown by a level.
     assert!(loaded <= clean + 8, "{loaded} pages, {clean} beside none; {dirty} are dirty");
 }
 
-/// What a build may pass (RFC 27) is told by a flag of the cell: that nothing was under the key
-/// before. A row that one transaction deletes and inserts again has it not, for what was there
-/// comes back if it is rolled back, and nobody has written its entries.
+/// A flag of the cell tells that a build may skip the row (RFC 27): the key had no row before. A
+/// row that one transaction deletes and inserts again lacks the flag, because its rollback restores
+/// a former row whose entries only the build writes.
 #[test]
-fn only_the_first_row_under_a_key_says_that_it_is() {
+fn only_the_first_row_under_a_key_is_flagged_first() {
     use evenkeel_format::record::cell_flags::{DELETED, FIRST};
     let db = Db::new();
     let table = filled(&db, 3);
@@ -516,7 +519,7 @@ fn only_the_first_row_under_a_key_says_that_it_is() {
     assert!(txn.delete(&table, &key(1)).unwrap());
     assert!(txn.update(&table, &key(2), &[(1, ValueRef::Int(5))]).unwrap());
     txn.insert(&table, &row_values(3, 1, None, Some(8))).unwrap();
-    // Another primary key is another row.
+    // Another primary key makes another row.
     assert!(txn.update(&table, &key(3), &[(0, ValueRef::Int(4))]).unwrap());
     assert_eq!(flags(), [0, DELETED, 0, DELETED, FIRST]);
     txn.rollback().unwrap();

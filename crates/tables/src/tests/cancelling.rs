@@ -1,4 +1,4 @@
-//! A statement is cancelled wherever it waits, and leaves nothing behind.
+//! A statement is cancelled at each of its waits, and leaves no trace.
 
 use super::protocols::{largest_reservation, within_a_minute};
 use super::*;
@@ -8,7 +8,7 @@ use evenkeel_log::Share;
 use evenkeel_runs::{ADVANCE_PART, RUNS_TRIGGER};
 use std::cell::Cell;
 
-/// Inserts a row, which waits for `cause`, and cancels that.
+/// Inserts a row, which waits for `cause`, and cancels the insert.
 fn cancel_insert(db: &Db, table: &Arc<Table>, cause: Cause) {
     let (handle, done) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
     let (store, table) = (db.store.clone(), table.clone());
@@ -45,7 +45,7 @@ fn put(db: &Db, table: &Arc<Table>, id: i64) {
 }
 
 #[test]
-fn a_wait_for_merges_is_cancelled() {
+fn a_wait_for_compactions_is_cancelled() {
     in_simulation(|env| {
         let mut db = Db::create(env, SMALL);
         let table = db.store.create_table("t", &spec()).unwrap();
@@ -89,7 +89,7 @@ fn a_copy_that_waits_for_log_space_is_cancelled() {
         let progress = BuildProgress::default();
         let mut copy = db.store.copy_into("t", true, &progress).unwrap();
         let row = |id| row_values(id, 1, Some("b"), None);
-        // The second one comes in another order: from it on rows are inserted.
+        // The second row is out of order: from it on rows are inserted.
         copy.push(&row(5)).unwrap();
         copy.push(&row(3)).unwrap();
         let held = db.store.log.reserve(largest_reservation(&db), Share::User).unwrap();
@@ -127,9 +127,9 @@ fn a_wait_for_undo_space_is_cancelled() {
     });
 }
 
-/// A long statement looks for that between its batches.
+/// A long statement checks for cancellation between its batches.
 #[test]
-fn many_inserts_are_cancelled_on_their_way() {
+fn a_statement_of_many_inserts_is_cancelled_between_batches() {
     let db = Db::new();
     let plain = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
     let plain = plain.primary_key(&["id"]).index(IndexSpec::new("i", &["id"]));

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Small letters equal capitals, spaces at the end count for nothing.
+/// Treats small letters and capitals as equal and ignores trailing spaces.
 pub(super) struct Folded;
 
 pub(super) static FOLDED: Folded = Folded;
@@ -20,8 +20,8 @@ thread_local! {
     static AT_WEIGHTS: RefCell<Option<(usize, Act)>> = const { RefCell::new(None) };
 }
 
-/// Has `act` called where this thread makes weights, once it has made some `after` times; whether
-/// it was is told by what this gives.
+/// Calls `act` when this thread has computed weights `after` times; the returned closure tells
+/// whether that happened.
 pub(super) fn at_weights(after: usize, act: impl FnOnce() + 'static) -> impl Fn() -> bool {
     let called = Rc::new(RefCell::new(false));
     let same = called.clone();
@@ -125,7 +125,7 @@ fn step(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, state: &mut State
     }
 }
 
-/// The index gives the spelling of the row without a look at the table, in folded order.
+/// The index returns the spelling of the row without reading the table, in folded order.
 fn check(txn: &mut TableTxn, table: &Arc<Table>, state: &State) {
     check_indexes(txn, table);
     let folded = |name: &Option<Vec<u8>>| name.as_deref().map(fold);
@@ -187,7 +187,7 @@ fn later() -> IndexSpec {
 }
 
 #[test]
-fn faults_of_definitions_are_refused() {
+fn wrong_collation_definitions_are_refused() {
     let db = Db::new();
     let mut unknown = table_spec();
     unknown.indexes[0].parts[0].collation = 100;
@@ -211,7 +211,7 @@ fn without_its_collation_a_key_cannot_be_made() {
     let name = |_: usize| Ok(ValueRef::Bytes(b"x"));
     let error = bare.indexes[0].encode(&name, 0, &mut Vec::new()).unwrap_err();
     assert_eq!(error.code(), Code::CollationMissing);
-    // Another version of the collation than the keys were made with.
+    // Another version of the collation than the one that made the keys.
     for part in def.indexes.iter_mut().flat_map(|i| &mut i.entry.parts) {
         part.collation = part.collation.map(|c| PartCollation { checksum: c.checksum + 1, ..c });
     }
@@ -222,8 +222,7 @@ fn without_its_collation_a_key_cannot_be_made() {
     assert_eq!(error.code(), Code::CollationChanged);
 }
 
-/// The bytes that an entry keeps in addition to its key count for its length, at writes and in
-/// builds.
+/// Bytes stored in an entry beside its key count for its length, in writes and in builds.
 #[test]
 fn stored_bytes_count_for_the_length_of_an_entry() {
     let db = Db::new();
@@ -236,8 +235,8 @@ fn stored_bytes_count_for_the_length_of_an_entry() {
         .primary_key(&["id"]);
     let table = db.store.create_table("t", &plain.clone().index(index("folded"))).unwrap();
     let unindexed = db.store.create_table("u", &plain).unwrap();
-    // The key is "a" and two bytes that end it, then the clustered key; stored are three bytes for
-    // the length and the value.
+    // The key is "a" and a terminator of two bytes, then the clustered key; the entry also stores
+    // three bytes: the length and the value.
     let other = 3 + 8 + 3;
     let name = |len: usize| [&b"a"[..], &vec![b' '; len - 1]].concat();
     let at = name(evenkeel_format::limits::INDEX_ENTRY_BYTES_MAX - other);
@@ -256,7 +255,8 @@ fn stored_bytes_count_for_the_length_of_an_entry() {
     check_indexes(&mut db.begin(), &table);
 }
 
-/// A build of an index over whole numbers keeps what the clustered key does not give back.
+/// A build of an index over whole numbers stores the columns that the clustered key cannot give
+/// back.
 #[test]
 fn a_build_over_numbers_keeps_the_values_of_the_clustered_key() {
     let db = Db::new();

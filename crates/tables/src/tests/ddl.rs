@@ -1,4 +1,4 @@
-//! Schema changes: tables, columns, indexes built while writers go on.
+//! Schema changes: tables, columns, indexes built while writers continue.
 
 use super::*;
 use evenkeel_base::{Cause, Code, Kind};
@@ -23,7 +23,7 @@ fn indexes() -> Vec<IndexSpec> {
 }
 
 #[test]
-fn tables_come_go_and_change_names() {
+fn tables_are_created_dropped_and_renamed() {
     let db = Db::new();
     filled(&db, "one", 50);
     let exists = db.store.create_table("one", &spec()).err().unwrap();
@@ -53,18 +53,18 @@ fn a_table_in_use_is_not_dropped() {
     user.update(&table, &[1i64.into()], &[(1, 5i64.into())]).unwrap();
     assert_eq!(db.store.drop_table("t").unwrap_err().code(), Code::TableBusy);
     assert_eq!(db.store.truncate_table("t").unwrap_err().code(), Code::TableBusy);
-    // It goes on being usable, by this transaction and by others.
+    // It remains usable, for this transaction and for others.
     user.update(&table, &[2i64.into()], &[(1, 5i64.into())]).unwrap();
     db.begin().update(&table, &[3i64.into()], &[(1, 5i64.into())]).unwrap();
     commit(user);
     db.store.drop_table("t").unwrap();
 }
 
-/// Its changes go with the table, those in other tables do not, however the transaction ends.
-/// A scan that meets a deadlock aborts its transaction, which hears of it later: by then the table
-/// that it fills may be dropped.
+/// Changes of the dropped table are lost with it, those of other tables are not, however the
+/// transaction ends. A scan that meets a deadlock aborts its transaction, which learns of it later:
+/// by then the table that it fills may be dropped.
 #[test]
-fn a_transaction_that_a_scan_has_ended_drops_a_table_that_it_uses() {
+fn a_transaction_aborted_by_its_scan_drops_a_table_that_it_uses() {
     let db = Db::create(Arc::new(MemEnv::new()), SMALL);
     let other = filled(&db, "other", 5);
     let table = db.store.create_table("t", &spec()).unwrap();
@@ -114,7 +114,7 @@ fn a_transaction_drops_a_table_that_it_uses() {
         }
         txn.delete(&table, &[3i64.into()]).unwrap();
         txn.update(&table, &[4i64.into()], &[(1, 5i64.into())]).unwrap();
-        // Others wait for it, and it for others.
+        // Others wait for it, and it waits for others.
         assert_eq!(db.store.drop_table("t").unwrap_err().code(), Code::TableBusy);
         let mut reader = db.begin();
         assert_eq!(all_rows(&mut reader, &table, Direction::Forward).len(), 0);
@@ -152,9 +152,9 @@ fn a_transaction_drops_a_table_that_it_uses() {
     }
 }
 
-/// A transaction that has only read may leave the tables that it used: its snapshot stays.
+/// A transaction that has only read may leave the tables that it used: it keeps its snapshot.
 #[test]
-fn a_schema_change_waits_for_no_reader_that_has_left() {
+fn a_schema_change_does_not_wait_for_readers_that_left_the_table() {
     let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let table = filled(&db, "t", 5);
@@ -193,9 +193,9 @@ fn a_schema_change_waits_for_no_reader_that_has_left() {
     }
 }
 
-/// One table may be left alone, if nothing in it was changed, whatever was changed elsewhere.
+/// A transaction may leave one table in which it changed nothing, whatever it changed elsewhere.
 #[test]
-fn a_table_that_was_only_read_is_left_alone() {
+fn a_transaction_leaves_a_table_that_it_only_read() {
     let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let (read, changed) = (filled(&db, "read", 5), filled(&db, "changed", 5));
@@ -207,7 +207,7 @@ fn a_table_that_was_only_read_is_left_alone() {
     user.leave_table(&read);
     user.leave_table(&changed);
     busy(db.store.truncate_table("changed"));
-    // It is used again, and left again.
+    // It uses the table again, and leaves it again.
     assert_eq!(all_rows(&mut user, &read, Direction::Forward).len(), 5);
     busy(db.store.truncate_table("read"));
     user.leave_table(&read);
@@ -217,9 +217,9 @@ fn a_table_that_was_only_read_is_left_alone() {
     db.store.truncate_table("changed").unwrap();
 }
 
-/// The tables of a prepared transaction are those that it uses.
+/// The tables of a prepared transaction are the ones that it uses.
 #[test]
-fn a_prepared_transaction_tells_its_tables() {
+fn a_prepared_transaction_lists_its_tables() {
     let db = Db::new();
     let (read, changed) = (filled(&db, "read", 5), filled(&db, "changed", 5));
     filled(&db, "other", 5);
@@ -235,10 +235,10 @@ fn a_prepared_transaction_tells_its_tables() {
     assert_eq!(db.store.prepared_tables(b"x").unwrap_err().code(), Code::XidUnknown);
 }
 
-/// The wait of a schema change is as long as its caller says and ends when he cancels it; what need
-/// not wait is done all the same.
+/// A schema change waits as long as its caller allows and ends when the caller cancels it; a change
+/// that need not wait is made nevertheless.
 #[test]
-fn a_schema_change_waits_as_its_caller_says() {
+fn a_schema_change_waits_as_long_as_its_caller_allows() {
     let db = Db::create(Arc::new(MemEnv::new()), SMALL);
     let table = filled(&db, "t", 5);
     let mut spec = spec();
@@ -266,7 +266,7 @@ fn a_schema_change_waits_as_its_caller_says() {
 }
 
 #[test]
-fn columns_come_and_go_without_rewriting_rows() {
+fn columns_are_added_and_dropped_without_rewriting_rows() {
     let db = Db::new();
     let table = filled(&db, "t", 20);
     let mut old = db.begin();
@@ -315,7 +315,7 @@ fn an_index_is_built_over_existing_rows() {
     assert_eq!((progress.phase(), progress.rows_done()), (BuildPhase::Done, 3000));
     let mut txn = db.begin();
     check_indexes(&mut txn, &table);
-    // A snapshot older than VALID may not use it.
+    // A snapshot older than VALID cannot use it.
     let scan = old.index_scan(&table, 0, Range::ALL, Direction::Forward, true);
     assert_eq!(scan.err().unwrap().code(), Code::IndexTooNew);
     let twice = db.store.add_indexes("t", &indexes()[..1], &progress).unwrap_err();
@@ -345,7 +345,7 @@ fn duplicates_and_cancelling_leave_nothing_behind() {
     check_indexes(&mut db.begin(), &table);
 }
 
-/// Writers with savepoints and rollbacks go on while indexes are built and dropped again and again.
+/// Writers with savepoints and rollbacks continue while indexes are built and dropped repeatedly.
 #[test]
 fn indexes_are_built_while_writers_go_on() {
     let db = Db::new();
@@ -402,7 +402,7 @@ fn indexes_are_built_while_writers_go_on() {
     check_indexes(&mut db.begin(), &table);
 }
 
-/// The result of a plain read, by each way to read.
+/// The result of a plain read, in each way to read.
 fn plain_reads(txn: &mut TableTxn, table: &Arc<Table>) -> Vec<Option<Code>> {
     let mut row = Row::new();
     let key = [1i64.into()];
@@ -415,7 +415,7 @@ fn plain_reads(txn: &mut TableTxn, table: &Arc<Table>) -> Vec<Option<Code>> {
 }
 
 #[test]
-fn a_snapshot_older_than_the_table_may_not_read_it() {
+fn a_snapshot_older_than_a_table_cannot_read_it() {
     let db = Db::new();
     let mut table = filled(&db, "t", 20);
     db.store.add_indexes("t", &indexes()[..1], &BuildProgress::default()).unwrap();
@@ -438,7 +438,7 @@ fn a_snapshot_older_than_the_table_may_not_read_it() {
         dirty.begin_statement();
         dirty.view().unwrap();
         if n == 3 {
-            // A commit between: the snapshot is older than now.
+            // A commit in between: the snapshot is older than now.
             let mut txn = db.begin();
             txn.insert(&table, &row_values(900, 1, None, None)).unwrap();
             commit(txn);
@@ -446,7 +446,7 @@ fn a_snapshot_older_than_the_table_may_not_read_it() {
         change();
         table = db.store.table("t").unwrap();
         assert_eq!(plain_reads(&mut old, &table), [Some(Code::TableTooNew); 5], "change {n}");
-        // Reads of what is there now are as before, and so are changes.
+        // Reads of the current rows work as before, and so do changes.
         let mut row = Row::new();
         assert!(
             old.get_locked(&table, &[700i64.into()], Mode::Exclusive, LockWait::Wait, &mut row)
@@ -461,9 +461,9 @@ fn a_snapshot_older_than_the_table_may_not_read_it() {
     }
 }
 
-/// Every lookup finds a table that is being renamed, by one of its names.
+/// Every lookup finds a table that is being renamed, under one of its names.
 #[test]
-fn a_table_that_is_renamed_has_a_name_at_any_moment() {
+fn a_table_being_renamed_is_always_found() {
     let db = Db::new();
     db.store.create_table("a", &spec()).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -484,9 +484,9 @@ fn a_table_that_is_renamed_has_a_name_at_any_moment() {
     });
 }
 
-/// Two prepare at a time and have changed nothing: neither keeps the table.
+/// Two transactions prepare at a time without changes: neither keeps the table.
 #[test]
-fn prepared_readers_let_their_tables_go() {
+fn prepared_readers_release_their_tables() {
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
     std::thread::scope(|scope| {
@@ -552,13 +552,13 @@ fn waits_for_schema_changes_are_cancelled() {
     });
 }
 
-/// Of what was drawn nothing is kept once somebody cancels, be it between two rows or where another
-/// schema change is waited for, which lets the table be used.
+/// A cancelled refresh keeps nothing of its sample, whether it is cancelled between two rows or in
+/// the wait for another schema change, during which the table can be used.
 #[test]
-fn looking_for_statistics_is_cancelled() {
+fn sampling_for_statistics_is_cancelled() {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { lock_wait: MANY_SECONDS, ..SMALL });
     let table = filled(&db, "t", 5);
-    // It asks after each of 128 draws but the last, then in the wait.
+    // It checks after each of 128 draws except the last, then in the wait.
     for (held, at) in [(false, 3), (true, 128)] {
         let _ddl = held.then(|| table.ddl.lock(&db.store.rt, Cause::Schema));
         let asked = std::cell::Cell::new(0);
@@ -575,9 +575,9 @@ fn looking_for_statistics_is_cancelled() {
     assert!(table.statistics(None).is_some());
 }
 
-/// A change by position waits for a row; a column before it does not go meanwhile.
+/// A change by column position waits for a row; a column before it is not dropped meanwhile.
 #[test]
-fn positions_of_columns_stay_while_a_transaction_uses_them() {
+fn column_positions_stay_while_a_transaction_uses_them() {
     let db = Db::new();
     let column = |name| ColumnSpec::new(name, ColumnType::Int32);
     let columns = ["id", "x", "y", "z"].map(column);
@@ -611,5 +611,5 @@ fn positions_of_columns_stay_while_a_transaction_uses_them() {
     assert_eq!(rows, [[1, 30, 4].map(Value::Int)]);
 }
 
-/// Longer than a test takes that does as it is told.
+/// Longer than any correct test takes.
 const MANY_SECONDS: Duration = Duration::from_secs(600);

@@ -1,5 +1,5 @@
-//! Locking scans over leaves that are dead but for an old snapshot: pages visited are counted, and
-//! what must not be skipped is not: rows that come back, conflicts, locks of ranges.
+//! Locking scans over leaves whose rows only an old snapshot needs: visited pages are counted, and
+//! rows that must not be skipped are not: returning rows, conflicts, locks of ranges.
 
 use super::*;
 use evenkeel_base::Code;
@@ -7,16 +7,16 @@ use std::ops::Bound;
 
 const ROWS: i64 = 20_000;
 const LEFT: i64 = 10;
-/// Pages that a plain read visits at most, of some 400, once all that is dead is noted: the way to
-/// dead leaves and that to the first other leaf. Another leaf costs it 5.
+/// The most pages, of some 400, that a plain read visits once all dead leaves are noted: the paths
+/// to the dead leaves and to the first other leaf. Another leaf costs it 5.
 const VISITS: u64 = 10;
-/// The same of a locking scan: a leaf that is not all dead it goes through row by row, some 50 rows
-/// at 4 pages. Each dead leaf that it did not skip would cost as much again.
+/// The same for a locking scan: it reads a leaf that is not all dead row by row, some 50 rows at 4
+/// pages. Each dead leaf that it did not skip would cost as much again.
 const LOCKING_VISITS: u64 = 300;
 const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
 
-/// Rows, and a transaction that sees them all; then they are deleted but for ten, at the end or
-/// at the beginning.
+/// Rows, and a transaction that sees them all; then they are deleted except ten, at the end or at
+/// the beginning.
 fn queue(direction: Direction) -> (Db, Arc<Table>, TableTxn) {
     let sizes = Sizes { frames: 4_096, lock_wait: Duration::ZERO, ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
@@ -46,8 +46,8 @@ fn queue(direction: Direction) -> (Db, Arc<Table>, TableTxn) {
     (db, table, old)
 }
 
-/// Readers and the background note what is dead, until a plain read visits no dead leaf at all: the
-/// counts after this hang on no thread.
+/// Readers and the background note dead leaves until a plain read visits no dead leaf at all: later
+/// counts depend on no thread.
 fn await_notes(db: &Db, table: &Arc<Table>, direction: Direction) {
     let plain = || {
         let before = evenkeel_pages::visits();
@@ -67,7 +67,7 @@ fn await_notes(db: &Db, table: &Arc<Table>, direction: Direction) {
     }
 }
 
-/// The first row that a locking scan gives, and the pages visited for it.
+/// The first row that a locking scan returns, and the pages visited for it.
 fn first(
     txn: &mut TableTxn,
     table: &Arc<Table>,
@@ -85,7 +85,7 @@ fn first(
 }
 
 #[test]
-fn locking_scans_skip_what_is_dead() {
+fn locking_scans_skip_dead_leaves() {
     for direction in [Direction::Forward, Direction::Backward] {
         let (db, table, mut old) = queue(direction);
         let end = if direction == Direction::Forward { ROWS - LEFT } else { LEFT - 1 };
@@ -123,7 +123,7 @@ fn locking_scans_skip_what_is_dead() {
 }
 
 #[test]
-fn what_is_dead_is_locked_and_comes_back() {
+fn skipped_dead_leaves_are_locked_and_may_get_rows() {
     let (db, table, old) = queue(Direction::Forward);
     await_notes(&db, &table, Direction::Forward);
     let middle = [ValueRef::Int(ROWS / 2), ValueRef::Bytes(b"back")];

@@ -1,5 +1,5 @@
-//! READ UNCOMMITTED by every index: the rows that the table gives, each found once, whatever open
-//! transactions have changed and taken back; and READ COMMITTED within one statement.
+//! READ UNCOMMITTED by every index: the same rows as the table, each found once, whatever open
+//! transactions have changed and rolled back; and READ COMMITTED within one statement.
 
 use super::*;
 use evenkeel_base::Kind;
@@ -18,7 +18,7 @@ fn random_row(rng: &mut Rng, id: i64) -> [ValueRef<'static>; 4] {
     row_values(id, rng.below(4) as i64, b, c)
 }
 
-/// A change of one of the writer's rows, tried on what is there.
+/// A change of one of the writer's current rows.
 fn change(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, id: i64, rows: &mut Rows) {
     let (key, row) = ([ValueRef::Int(id)], random_row(rng, id));
     let there = rows.contains_key(&id);
@@ -50,7 +50,7 @@ fn read_uncommitted_finds_each_changed_row_once_by_every_index() {
     let mut rng = Rng::new(seed);
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
-    // Of each writer: its transaction, its rows as they are now, at its savepoint, committed.
+    // For each writer: its transaction, and its rows now, at its savepoint, and committed.
     type Writer = (TableTxn, Rows, Rows, Rows);
     let begin = |rows: &Rows| -> Writer {
         let mut txn = db.begin();

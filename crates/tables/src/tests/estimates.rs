@@ -1,15 +1,15 @@
-//! How near estimates of rows are when many are deleted, changed, rolled back, loaded or gone, with
-//! and without an old snapshot that needs what was: of the table, of ranges of its key and of an
-//! index, and after a look at its keys. From so many rows on within a factor of two, below it off
-//! by no more than that.
+//! Accuracy of row estimates when many rows are deleted, changed, rolled back, loaded or dropped,
+//! with and without an old snapshot that needs the former rows: of the table, of ranges of its key
+//! and of an index, and after a look at its keys. Above a minimum of rows the estimate is within a
+//! factor of two, below it within that minimum.
 
 use super::*;
 use std::ops::Bound;
 
 const ROWS: i64 = 12_000;
-/// Below this a factor says nothing.
+/// Below this number a factor is meaningless.
 const FEW: u64 = 300;
-/// Rows that a beat of the background reverts.
+/// Rows that a background beat rolls back.
 const REVERT_BEAT_ROWS: u64 = 256;
 
 struct Bed {
@@ -34,14 +34,14 @@ impl Bed {
         commit(txn);
     }
 
-    /// One that sees all that is there now, as long as it is kept.
+    /// A reader that sees all current rows for as long as it is kept.
     fn old_reader(&self) -> TableTxn {
         let mut reader = self.db.begin();
         assert!(reader.get(&self.table, &[0i64.into()], &mut Row::new()).is_ok());
         reader
     }
 
-    /// The last of them that a transaction reads, and what is told.
+    /// Compares the rows that a transaction reads with the estimates.
     fn compare(&self, what: &str) {
         let mut txn = self.db.begin_at(Isolation::ReadCommitted);
         let rows = all_rows(&mut txn, &self.table, Direction::Forward);
@@ -80,7 +80,7 @@ fn row(id: i64) -> [ValueRef<'static>; 4] {
     row_values(id, id, Some("some bytes that make a row longer"), None)
 }
 
-/// Does it with and without an old snapshot.
+/// Runs the change with and without an old snapshot.
 fn both(what: &str, change: impl Fn(&Bed)) {
     for keeps in [false, true] {
         let bed = Bed::new();
@@ -130,14 +130,14 @@ fn move_on(bed: &Bed, times: i64) {
     }
 }
 
-/// Does it in a transaction that is rolled back, and compares before the background reverts what it
-/// did, half way, and behind the last of it.
+/// Runs the change in a transaction that is rolled back, and compares before the background rolls
+/// it back, half-way, and at the end.
 fn rolled_back(what: &str, change: impl Fn(&mut TableTxn, &Arc<Table>) -> Result<()>) {
     both(what, |bed| {
         bed.db.hold_reverts();
         let mut txn = bed.db.begin();
         change(&mut txn, &bed.table).unwrap();
-        // What is known now is of rows that are not there.
+        // The current estimate counts rows that no longer exist.
         bed.db.store.size_estimate(&bed.table).unwrap();
         txn.rollback().unwrap();
         let (txns, what) = (&bed.db.store.txns, format!("{what} and rolled back"));
@@ -184,7 +184,7 @@ fn update(
 fn estimates_do_not_count_rolled_back_inserts() {
     rolled_back("inserted behind the last", |txn, table| insert(txn, table, ROWS..ROWS * 4));
     rolled_back("inserted before the first", |txn, table| insert(txn, table, -ROWS * 2..0));
-    // The newest versions of these say that they were changed, not that they are new.
+    // Their newest versions tell of a change, not of an insert.
     rolled_back("inserted and changed", |txn, table| {
         insert(txn, table, ROWS..ROWS * 2)?;
         update(txn, table, ROWS..ROWS * 2)
@@ -206,7 +206,7 @@ fn estimates_count_rows_as_before_rolled_back_changes() {
     });
 }
 
-/// In the places of rows that an old snapshot may still see.
+/// The inserts reuse places of rows that an old snapshot may still see.
 #[test]
 fn estimates_do_not_count_rolled_back_inserts_in_places_of_deleted_rows() {
     for keeps in [false, true] {
@@ -227,7 +227,7 @@ fn estimates_do_not_count_rolled_back_inserts_in_places_of_deleted_rows() {
     }
 }
 
-/// By the statement itself, at once.
+/// The statement itself rolls back, at once.
 #[test]
 fn estimates_after_a_rollback_to_a_savepoint() {
     both("reverted to a savepoint", |bed| {

@@ -1,4 +1,4 @@
-//! What row operations cost: run with `--ignored --nocapture` in a release build.
+//! Prints the cost of row operations: run with `--ignored --nocapture` in a release build.
 
 use super::*;
 use evenkeel_io::Rng;

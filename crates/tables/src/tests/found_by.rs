@@ -75,7 +75,7 @@ fn a_row_that_takes_another_primary_key_is_not_changed_by_the_old_one() {
         (locked, txn.handle().locked_rows())
     });
     assert_eq!((locked, held), (false, 0));
-    // Where it is found by its key nothing is different.
+    // A search by the current key works as usual.
     let mut txn = db.begin();
     assert!(txn.update(&table, B, &[v]).unwrap() && txn.delete(&table, B).unwrap());
 }
@@ -96,13 +96,13 @@ fn an_upsert_leaves_a_row_alone_that_has_lost_the_key() {
     let row = |id, a, c| [Value::Int(id), Value::Int(a), Value::Null, Value::Int(c)];
     assert_eq!(rows, [row(1, 10, 6), row(2, 20, 5)]);
     check_indexes(&mut txn, &table);
-    // One that has it is changed.
+    // A row that has the key is changed.
     let values = row_values(3, 30, None, Some(5));
     assert!(!txn.upsert(&table, &values, &[(1, 99i64.into())]).unwrap());
     assert_eq!(all_rows(&mut txn, &table, Direction::Forward)[1], row(2, 99, 5));
 }
 
-/// The other change comes where the update has read the row and makes the new key of it.
+/// The other change is made when the update has read the row and is building its new key.
 #[test]
 fn a_row_that_moves_takes_a_change_along_that_came_meanwhile() {
     let db = Db::new();
@@ -121,7 +121,7 @@ fn a_row_that_moves_takes_a_change_along_that_came_meanwhile() {
 
     let mut other = db.begin_at(Isolation::ReadCommitted);
     let t = table.clone();
-    // The first key made is the one to look for.
+    // The first key built is the search key.
     let came = at_weights(1, move || {
         assert!(other.update(&t, &[ValueRef::Bytes(b"from")], &[(1, 10i64.into())]).unwrap());
         commit(other);
@@ -157,7 +157,7 @@ fn a_deadlock_on_the_way_to_a_row_rolls_back() {
         let error = rename(&mut second, "a", "b").unwrap_err();
         assert_eq!((error.kind(), error.code()), (Kind::Deadlock, Code::DeadlockVictim));
         assert!(second.is_ended(), "others wait for what it holds");
-        // The second one's key is back.
+        // The second transaction's key is restored.
         assert!(waits.join().unwrap().unwrap());
     });
 }

@@ -1,5 +1,4 @@
-//! Many transactions that want one row: none waits twice for one change, none is overtaken, few
-//! give up.
+//! Many transactions want one row: none waits twice for one change, none is overtaken, few give up.
 
 use super::*;
 use evenkeel_base::Code;
@@ -24,7 +23,7 @@ fn a_of(row: &Row) -> i64 {
     }
 }
 
-/// As a server does it: finds the row, locks it, changes it and commits.
+/// Like a server: finds the row, locks it, changes it and commits.
 fn increment_read(txn: &mut TableTxn, table: &Arc<Table>) {
     let (range, direction) = (Range::prefix(KEY), Direction::Forward);
     let mut scan = txn.locked_scan(table, range, direction, LOCKED).unwrap();
@@ -35,7 +34,7 @@ fn increment_read(txn: &mut TableTxn, table: &Arc<Table>) {
     scan.unlock();
 }
 
-/// Blindly, then what that gave.
+/// Changes the row without reading it, then reads the result.
 fn change(txn: &mut TableTxn, table: &Arc<Table>) {
     assert!(txn.update(table, KEY, &[(2, ValueRef::Text("x"))]).unwrap());
     increment_read(txn, table);
@@ -48,7 +47,7 @@ fn upsert(txn: &mut TableTxn, table: &Arc<Table>) {
     increment_read(txn, table);
 }
 
-/// Each change is there, and has waited once at most: who is woken has the row.
+/// Each change is applied and has waited at most once: a woken waiter has the row.
 #[test]
 fn each_change_of_a_hot_row_waits_once() {
     const THREADS: i64 = 8;
@@ -76,10 +75,10 @@ fn each_change_of_a_hot_row_waits_once() {
     }
 }
 
-/// Of those who share a row and then want to change it one goes on; the others give up once each.
-/// Readers do not come in between.
+/// Of the transactions that share a row and then want to change it one continues; the others give
+/// up once each. Readers do not get in between.
 #[test]
-fn those_who_read_and_then_write_give_up_once_each() {
+fn transactions_that_read_and_then_write_give_up_once_each() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 25;
     let db = Db::new();
@@ -112,9 +111,10 @@ fn those_who_read_and_then_write_give_up_once_each() {
     assert!(victims <= THREADS * ROUNDS * (THREADS - 1), "{victims} gave up");
 }
 
-/// A change that fails behind its wait, and one that is taken back, leave the row to the next.
+/// A change that fails after its wait, and one that is rolled back, pass the row to the next
+/// waiter.
 #[test]
-fn a_row_that_was_waited_for_and_not_changed_goes_on() {
+fn a_waiter_that_does_not_change_the_row_passes_it_on() {
     let db = Db::new();
     let table = one_row(&db);
     let mut other = db.begin();
@@ -137,7 +137,7 @@ fn a_row_that_was_waited_for_and_not_changed_goes_on() {
     third.set_lock_wait(Duration::ZERO);
     third.insert(&table, &row_values(1, 9, None, Some(9))).unwrap();
     commit(third);
-    // Changed behind a savepoint, waited for, taken back.
+    // Changed after a savepoint, waited for, rolled back.
     let mut writer = db.begin_at(Isolation::ReadCommitted);
     writer.update(&table, &[2i64.into()], &[(1, 1i64.into())]).unwrap();
     writer.savepoint("s").unwrap();

@@ -1,4 +1,4 @@
-//! What transactions see of each other, level by level; who waits, who conflicts.
+//! Visibility, waits and conflicts between transactions at each isolation level.
 
 use super::*;
 use evenkeel_base::{Code, Kind};
@@ -125,7 +125,7 @@ fn writers_wait_for_each_other() {
 }
 
 /// A table clustered on a hidden id: its primary key is found in an index, which a plain read reads
-/// at its snapshot and without waiting, whatever has become of the key since.
+/// at its snapshot without waiting, whatever has changed the key since.
 #[test]
 fn a_long_primary_key_is_read_at_the_snapshot() {
     let db = Db::new();
@@ -164,10 +164,10 @@ fn a_long_primary_key_is_read_at_the_snapshot() {
     assert_eq!(gone, Err(Code::RowChanged));
 }
 
-/// A transaction that waits for a row reads it in the format that the row has afterwards, which may
-/// be newer than the wait.
+/// A transaction that waits for a row reads it in its format after the wait, which may be newer
+/// than the wait.
 #[test]
-fn a_column_is_added_while_a_lock_is_waited_for() {
+fn a_lock_waiter_sees_a_column_added_during_its_wait() {
     let db = Db::new();
     let table = two_rows(&db);
     let mut txn = db.begin();
@@ -234,7 +234,7 @@ fn a_deadlock_is_found_and_the_victim_is_rolled_back() {
         }
         let mine = set_a(&mut first, table, 2, 101).map_err(|e| e.kind());
         let mine = (mine, first.is_ended());
-        // Lets the other transaction continue, whichever was the victim.
+        // Lets the other transaction continue, whichever is the victim.
         drop(first);
         let other = other.join().unwrap();
         let (victim, winner) = if mine.1 { (mine, other) } else { (other, mine) };
@@ -277,7 +277,7 @@ fn locking_reads_wait_skip_and_refuse() {
     assert_eq!(ids(&mut third, true), [Value::Int(2)]);
     drop((first, second));
     assert_eq!(ids(&mut third, true), [Value::Int(1), Value::Int(2)]);
-    // Other transactions cannot write the rows that it has locked.
+    // Other transactions cannot write its locked rows.
     let mut fourth = db.begin();
     fourth.set_lock_wait(Duration::from_millis(20));
     assert_eq!(set_a(&mut fourth, &table, 1, 1).unwrap_err().kind(), Kind::LockTimeout);

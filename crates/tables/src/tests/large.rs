@@ -1,5 +1,5 @@
 //! Long values: around each limit, as streams, through update, delete, rollback, savepoint and a
-//! crash; after each no page is in use that nothing names.
+//! crash; afterwards every used page is reachable.
 
 use super::*;
 use std::io::{Read, Write};
@@ -34,9 +34,9 @@ fn film(db: &Db, table: &Arc<Table>, id: i64) -> Option<Vec<u8>> {
     })
 }
 
-/// The memory of a long value may outlive the row buffer, which reads the value again if it must.
+/// The memory of a long value may outlive the row buffer, which reads the value again if necessary.
 #[test]
-fn a_long_value_is_taken_out_of_a_row_without_a_copy() {
+fn a_long_value_is_taken_from_a_row_without_a_copy() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let long = bytes((1 << 20) + 77, 5);
@@ -53,20 +53,20 @@ fn a_long_value_is_taken_out_of_a_row_without_a_copy() {
     let Some(Value::Bytes(taken)) = row.take_large(2) else { panic!("not taken") };
     assert!(taken.as_ptr() == at && row.take_large(2).is_none());
     assert_eq!(row.value(2).unwrap(), ValueRef::Bytes(&long), "read again");
-    // A shorter one is read with its row.
+    // A shorter value is read with its row.
     assert!(txn.get(&table, &[2i64.into()], &mut row).unwrap());
     assert_eq!(row.value(2).unwrap(), ValueRef::Bytes(&long[..100_000]));
     assert!(row.take_large(2).is_none() && row.take_large(0).is_none());
     assert!(taken == long);
 }
 
-/// No problem, also no page that nothing names.
+/// The check finds no problem and no unreachable page.
 fn sound(db: &Db) {
     let report = db.store.check_table("films").unwrap();
     assert_eq!(report.problems, [""; 0]);
 }
 
-/// Waits until the background has freed what it may; gives the pages in use.
+/// Waits until the background has freed all that it may; returns the number of pages in use.
 fn settled(db: &Db, table: &Arc<Table>) -> usize {
     let rt = &db.store.rt;
     let event = Arc::new(Event::new());
@@ -91,7 +91,7 @@ fn stream(txn: &mut TableTxn, table: &Arc<Table>, len: usize, seed: u8) -> Large
 }
 
 #[test]
-fn values_around_the_limits_of_a_row_and_of_a_read_come_back() {
+fn values_around_the_limits_of_rows_and_reads_round_trip() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let limit = table.state().tree.row_bytes_max(8);
@@ -115,7 +115,7 @@ fn values_around_the_limits_of_a_row_and_of_a_read_come_back() {
 }
 
 #[test]
-fn what_an_update_or_delete_gives_up_is_freed_when_no_snapshot_needs_it() {
+fn replaced_and_deleted_chains_are_freed_when_no_snapshot_needs_them() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let mut txn = db.begin();
@@ -128,7 +128,7 @@ fn what_an_update_or_delete_gives_up_is_freed_when_no_snapshot_needs_it() {
     old.take_snapshot().unwrap();
     let mut txn = db.begin();
     txn.update(&table, &[1i64.into()], &[(2, ValueRef::Bytes(&bytes(100_000, 9)))]).unwrap();
-    // A column beside it: the chain stays.
+    // Another column changes: the chain stays.
     txn.update(&table, &[2i64.into()], &[(1, 7i64.into())]).unwrap();
     commit(txn);
     let mut txn = db.begin();
@@ -149,7 +149,7 @@ fn what_an_update_or_delete_gives_up_is_freed_when_no_snapshot_needs_it() {
 }
 
 #[test]
-fn rollbacks_free_what_they_wrote_and_keep_what_was() {
+fn rollbacks_free_new_chains_and_keep_old_ones() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let mut txn = db.begin();
@@ -183,7 +183,7 @@ fn rollbacks_free_what_they_wrote_and_keep_what_was() {
 }
 
 #[test]
-fn values_stream_in_and_out() {
+fn long_values_stream_in_and_out() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let mut txn = db.begin();
@@ -311,7 +311,7 @@ fn the_list_of_chains_survives_in_a_checkpoint() {
     let again = Chains::default();
     again.restore(&blob).unwrap();
     assert_eq!(again.checkpoint_blob(), blob);
-    // An entry that is both in the checkpoint and repeated in the log counts once.
+    // An entry that is in the checkpoint and again in the log counts once.
     again.logged(stamp(2), tree, &[superseded]);
     assert_eq!(again.waiting(), 1);
     again.reverted(stamp(2));
@@ -324,8 +324,7 @@ fn give_up(txn: &mut TableTxn, table: &Arc<Table>, id: i64) {
     assert!(txn.update(table, &[id.into()], &[(2, ValueRef::Bytes(&bytes(3_000, 99)))]).unwrap());
 }
 
-/// Chains that a snapshot keeps are freed from lists as they are from memory, except from a damaged
-/// list.
+/// Chains that a snapshot keeps are freed from lists like from memory, unless the list is damaged.
 #[test]
 fn chains_in_lists_are_freed_when_no_snapshot_needs_them() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
@@ -360,10 +359,10 @@ fn chains_in_lists_are_freed_when_no_snapshot_needs_them() {
     assert!(film(&db, &table, 11) == Some(bytes(3_000, 99)));
 }
 
-/// What a list says of an operation that was reverted since is not done, whatever became of its
-/// transaction; the commit table knows it for as long as the list is there.
+/// A list entry of an operation that was rolled back since has no effect, whatever the outcome of
+/// its transaction; the commit table keeps that transaction for as long as the list exists.
 #[test]
-fn chains_in_lists_that_are_the_rows_again_stay() {
+fn listed_chains_that_a_rollback_restored_are_kept() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let mut txn = db.begin();
@@ -384,7 +383,7 @@ fn chains_in_lists_that_are_the_rows_again_stay() {
     give_up(&mut kept, &table, 2);
     commit(kept);
     back.rollback().unwrap();
-    // So many that the ids of both leave the commit table if they may.
+    // Enough that the ids of both may leave the commit table.
     let mut ids = 0..10_000;
     while txns.next_id().0 < 10_000 {
         let mut txn = db.begin();
@@ -403,7 +402,7 @@ fn chains_in_lists_that_are_the_rows_again_stay() {
 }
 
 #[test]
-fn a_page_that_nothing_names_is_reported() {
+fn a_check_reports_unreachable_pages() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let tree = table.state().tree.clone();
@@ -417,10 +416,10 @@ fn a_page_that_nothing_names_is_reported() {
     sound(&db);
 }
 
-/// A dirty read has found a version; before it reads the long values these are freed, since the
-/// version is reverted: it reads the row again.
+/// A dirty read has found a version whose long values are freed before it reads them, because the
+/// version is rolled back: it reads the row again.
 #[test]
-fn a_dirty_read_of_a_value_that_is_reverted_reads_the_row_again() {
+fn a_dirty_read_of_a_rolled_back_value_reads_the_row_again() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
     let table = db.store.create_table("films", &films()).unwrap();
     let mut txn = db.begin();
@@ -446,7 +445,7 @@ fn a_dirty_read_of_a_value_that_is_reverted_reads_the_row_again() {
     assert!(!db.store.load_in_view(&state, &view, &mut inserted).unwrap(), "there is no such row");
 }
 
-/// A scan that locks looks at the key of each row again: one made from a value in overflow pages.
+/// A locking scan checks the key of each row again: here a key made from a value in overflow pages.
 #[test]
 fn locking_by_an_index_over_the_beginning_of_long_values() {
     let db = Db::create(Arc::new(MemEnv::new()), PLENTY);
@@ -476,7 +475,7 @@ fn locking_by_an_index_over_the_beginning_of_long_values() {
     sound(&db);
 }
 
-/// A change is one record, entries of all indexes included: what would be longer is refused.
+/// A change is one record with the entries of all indexes: a longer one is refused.
 #[test]
 fn the_entries_of_a_row_fit_one_record() {
     let db = Db::new();
@@ -495,7 +494,7 @@ fn the_entries_of_a_row_fit_one_record() {
     };
     refused(txn.insert(&table, &[1i64.into(), ValueRef::Text(&long)]).map(|_| ()));
     txn.insert(&table, &[1i64.into(), ValueRef::Text(&half)]).unwrap();
-    // The old entries go and the new ones come.
+    // The old entries are removed and the new ones inserted.
     refused(txn.update(&table, &[1i64.into()], &[(1, ValueRef::Text(&long))]).map(|_| ()));
     assert!(txn.update(&table, &[1i64.into()], &[(1, ValueRef::Text(&short))]).unwrap());
     commit(txn);

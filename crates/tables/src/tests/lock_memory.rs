@@ -1,15 +1,15 @@
-//! What statements of many rows keep in the lock table, and which locks are left when a change is
-//! undone.
+//! The number of locks that statements of many rows keep, and the locks that remain when a change
+//! is undone.
 
 use super::*;
 use evenkeel_base::Code;
 
 const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
 const ROWS: i64 = 20_000;
-/// For some 500 locks; a transaction may have half of it.
+/// Memory for some 500 locks; a transaction may have half of it.
 const LOCK_BYTES: usize = 128 << 10;
 
-/// Every second id; `a` is in an order of its own.
+/// Every second id exists; `a` has an order of its own.
 fn rows(db: &Db, n: i64) -> Arc<Table> {
     let table = db.store.create_table("t", &spec()).unwrap();
     let mut txn = db.begin();
@@ -59,7 +59,7 @@ fn refused(db: &Db, table: &Arc<Table>, id: i64) -> bool {
     got.is_err_and(|e| e.code() == Code::LockNotAvailable)
 }
 
-/// The statements, as a server takes them apart, with how many locks may be left of them.
+/// The statements, in the steps of a server, with the number of locks that each may leave.
 #[test]
 fn statements_of_many_rows_keep_few_locks() {
     type Work = fn(&mut TableTxn, &Arc<Table>);
@@ -98,7 +98,7 @@ fn statements_of_many_rows_keep_few_locks() {
             txn.end_statement();
             assert!(db.store.txns.lock_bytes() <= LOCK_BYTES / 2);
             assert!((0..ROWS).step_by(617).all(|n| refused(&db, &table, 2 * n)));
-            // Others put rows in between, and have memory for their own locks.
+            // Others insert rows in between, and have memory for their own locks.
             let mut other = db.begin();
             other.insert(&table, &row_values(3, 5, None, None)).unwrap();
             assert!(lock(&mut other, &table, 3, &mut Row::new()));
@@ -116,8 +116,9 @@ enum Undone {
     Savepoint,
 }
 
-/// A lock of an earlier statement is there when a later change of its row is undone; one that the
-/// undone statement took may go with it. Undone by what, changed how, by which way to the row.
+/// A lock of an earlier statement remains when a later change of its row is undone; one that the
+/// undone statement took may be released with it. For each kind of undo, change and path to the
+/// row.
 #[test]
 fn locks_of_earlier_statements_outlive_a_change() {
     type Change = fn(&mut TableTxn, &Arc<Table>, i64, &Row);
@@ -149,7 +150,7 @@ fn locks_of_earlier_statements_outlive_a_change() {
                 change(&mut txn, &table, id, &row);
             }
             txn.end_statement();
-            // What carries the stamp needs no lock beside it.
+            // The row with the stamp needs no lock in addition.
             assert_eq!(txn.handle().locked_rows(), 1);
             assert!(refused(&db, &table, 10) && refused(&db, &table, 20));
             match undone {
@@ -169,10 +170,10 @@ fn locks_of_earlier_statements_outlive_a_change() {
     }
 }
 
-/// An operation that fails behind its first half is undone alone: the row it was to move stays
+/// An operation that fails after its first half is undone alone: the row it was to move stays
 /// locked, whichever statement locked it.
 #[test]
-fn a_change_that_fails_leaves_the_lock() {
+fn a_failed_change_keeps_the_lock_of_its_row() {
     let db = Db::new();
     let table = rows(&db, 100);
     let mut txn = db.begin_at(Isolation::RepeatableRead);

@@ -1,5 +1,6 @@
-//! Scans that lock: what they give next to a model, in both directions, by key and by index; where
-//! they go on; which locks are left. Statements of several reads; numbers; decided while prepared.
+//! Locking scans: their rows against a model, in both directions, by key and by index; where they
+//! continue; and the locks that remain. Statements of several reads; numbers; decisions during
+//! prepare.
 
 use super::*;
 use evenkeel_base::Code;
@@ -37,8 +38,8 @@ fn all(scan: &mut LockedScan) -> Vec<i64> {
     ids
 }
 
-/// Each range, direction and way in gives what the model says; going on behind any row gives the
-/// rest.
+/// Each range, direction and access path returns the rows of the model; continuing behind any row
+/// returns the rest.
 #[test]
 fn locked_scans_against_a_model() {
     let db = Db::new();
@@ -98,7 +99,7 @@ fn go_on(
         }
         let (entry, key) = (first.place().0.to_vec(), first.place().1.to_vec());
         let mut second = open();
-        // Whether it was at another row already or not.
+        // Whether or not it has reached another row already.
         if at % 2 == 0 {
             assert!(second.next(&mut row).unwrap());
         }
@@ -110,10 +111,10 @@ fn go_on(
     }
 }
 
-/// A plain scan goes on behind any row, from wherever it stands: in its middle, at its end, before
-/// it began; in front of its range it begins anew.
+/// A plain scan continues behind any row, from any position: in its middle, at its end, before its
+/// start; in front of its range it starts again.
 #[test]
-fn plain_scans_go_on_from_anywhere() {
+fn plain_scans_continue_behind_any_row() {
     let db = Db::new();
     let (table, _) = rows(&db, 500);
     let mut txn = db.begin();
@@ -136,7 +137,7 @@ fn plain_scans_go_on_from_anywhere() {
                 Direction::Backward => (0..at).rev().collect(),
             };
             wanted.retain(|id| (100..=400).contains(id));
-            // Every other time it stops on its way.
+            // Every other time it stops part-way.
             let take = if step % 2 == 0 { usize::MAX } else { 7 };
             for id in wanted.iter().take(take) {
                 assert!(scan.next(&mut row).unwrap());
@@ -163,9 +164,9 @@ fn plain_scans_go_on_from_anywhere() {
     }
 }
 
-/// A plain scan goes on behind any row too, and ends when it is cancelled on its way.
+/// A plain scan continues behind any row too, and ends when it is cancelled on its way.
 #[test]
-fn plain_scans_go_on_and_are_cancelled() {
+fn plain_scans_continue_and_are_cancelled() {
     let db = Db::new();
     let (table, _) = rows(&db, 3000);
     for (direction, rest) in [(Direction::Forward, 2000), (Direction::Backward, 999)] {
@@ -195,16 +196,17 @@ fn plain_scans_go_on_and_are_cancelled() {
     drop(old);
 }
 
-/// Rows that the transaction puts in behind the opening of a scan are not the scan's, whichever way
-/// it goes: one that moves its rows ahead ends. What it changes is given as it is.
+/// Rows that the transaction inserts after a scan was opened are not returned by it, in any
+/// direction: a scan that moves its rows ahead ends. Rows that it changes are returned with their
+/// changes.
 #[test]
-fn a_scan_does_not_meet_its_own_rows() {
+fn a_scan_does_not_return_rows_inserted_after_its_start() {
     let db = Db::new();
     let (table, _) = rows(&db, 100);
     let by_a = table.layout().index("by_a").unwrap();
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
         let mut txn = db.begin_at(isolation);
-        // Its own of before are.
+        // Its own earlier rows are returned.
         txn.insert(&table, &row_values(100, 3, None, None)).unwrap();
         let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
         let (mut row, mut moved) = (Row::new(), Vec::new());
@@ -236,9 +238,9 @@ fn a_scan_does_not_meet_its_own_rows() {
     }
 }
 
-/// A scan of a transaction that has ended gives no rows, though a range lock covered them.
+/// A scan of a transaction that has ended returns no rows, though a range lock covered them.
 #[test]
-fn a_scan_ends_with_its_transaction() {
+fn a_scan_returns_no_row_after_its_transactions_end() {
     let db = Db::new();
     let (table, _) = rows(&db, 3);
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
@@ -251,9 +253,9 @@ fn a_scan_ends_with_its_transaction() {
     }
 }
 
-/// A row that lost the key of its entry before it was locked is not locked any more.
+/// A row that lost the key of its entry before it was locked is unlocked again.
 #[test]
-fn rows_that_have_moved_on_are_let_go() {
+fn rows_that_lost_their_key_are_unlocked() {
     let db = Db::new();
     let (table, _) = rows(&db, 200);
     let by_a = table.layout().index("by_a").unwrap();
@@ -275,9 +277,10 @@ fn rows_that_have_moved_on_are_let_go() {
     assert!(other.update(&table, &[100i64.into()], &[(1, 6i64.into())]).unwrap());
 }
 
-/// A lock that was raised since the scan took it is neither let go nor lowered to that of a range.
+/// A lock that was raised since the scan took it is neither released nor lowered to that of a
+/// range.
 #[test]
-fn raised_locks_stay() {
+fn locks_raised_during_a_scan_are_kept() {
     let db = Db::new();
     let (table, _) = rows(&db, 3000);
     let shared = Locking { mode: Mode::Shared, wait: LockWait::Wait };
@@ -309,9 +312,9 @@ fn raised_locks_stay() {
     }
 }
 
-/// A bound that goes on into the clustered key leaves no room for phantoms within one key.
+/// A bound that extends into the clustered key leaves no room for phantoms within one key.
 #[test]
-fn the_lock_of_a_range_takes_in_whole_keys() {
+fn the_lock_of_a_range_covers_whole_keys() {
     let db = Db::new();
     let (table, _) = rows(&db, 20);
     let by_a = table.layout().index("by_a").unwrap();
@@ -338,9 +341,9 @@ fn the_lock_of_a_range_takes_in_whole_keys() {
     }
 }
 
-/// A scan meets what changes behind its back: inserts ahead are seen, deletes are not given.
+/// A scan sees concurrent changes: inserts ahead are returned, deleted rows are not.
 #[test]
-fn a_locked_scan_reads_what_is_there_now() {
+fn a_locking_scan_reads_current_rows() {
     let db = Db::new();
     let (table, _) = rows(&db, 10);
     let mut txn = db.begin();
@@ -354,10 +357,10 @@ fn a_locked_scan_reads_what_is_there_now() {
     assert_eq!(all(&mut scan), [1, 2, 3, 4, 6, 7, 8, 9, 100]);
 }
 
-/// A lock that comes with the end of the row's deletion goes again, where missing keys are not
-/// locked: who inserts the key does not wait for the end of the reader.
+/// A lock that is granted at the end of the row's deletion is released again where missing keys are
+/// not locked: an insert of the key does not wait for the end of the reader.
 #[test]
-fn a_row_that_goes_while_it_is_waited_for_is_not_locked() {
+fn a_row_deleted_during_the_wait_for_it_is_not_locked() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
         let db = Db::new();
         let (table, _) = rows(&db, 3);
@@ -389,9 +392,10 @@ fn a_row_that_goes_while_it_is_waited_for_is_not_locked() {
     }
 }
 
-/// A peek gives the committed version without a lock, once; then the row is waited for, or not.
+/// A peek returns the committed version without a lock, once; then the scan waits for the row, or
+/// skips it.
 #[test]
-fn peeking_at_rows_that_others_hold() {
+fn peeking_returns_the_committed_version_of_locked_rows() {
     let db = Db::new();
     let (table, _) = rows(&db, 3);
     let mut holder = db.begin();
@@ -406,13 +410,13 @@ fn peeking_at_rows_that_others_hold() {
     assert_eq!(txn.handle().locked_rows(), 0);
     assert_eq!(scan.next_or_peek(&mut row).unwrap(), Given::Peeked);
     assert_eq!((id_of(&row), row.value(1).unwrap()), (1, ValueRef::Int(7)));
-    // Wanted: it is waited for.
+    // The row matches: the scan waits for it.
     let error = scan.next_or_peek(&mut row).unwrap_err();
     assert_eq!(error.code(), Code::LockWaitTimeout);
     let mut scan = txn.locked_scan(&table, Range::ALL, Direction::Forward, EXCLUSIVE).unwrap();
     scan.next_or_peek(&mut row).unwrap();
     assert_eq!(scan.next_or_peek(&mut row).unwrap(), Given::Peeked);
-    // Not wanted: the next one.
+    // It does not match: the scan continues with the next one.
     scan.unlock();
     assert_eq!(scan.next_or_peek(&mut row).unwrap(), Given::Locked);
     assert_eq!(id_of(&row), 2);
@@ -421,9 +425,9 @@ fn peeking_at_rows_that_others_hold() {
     assert_eq!(all(&mut scan), [2, 1, 0]);
 }
 
-/// The locks of a long scan take bounded memory, and hold all the same.
+/// The locks of a long scan take bounded memory, and still exclude others.
 #[test]
-fn many_locks_become_those_of_ranges() {
+fn many_row_locks_escalate_to_range_locks() {
     let db = Db::new();
     let (table, _) = rows(&db, 6000);
     for direction in [Direction::Forward, Direction::Backward] {
@@ -443,7 +447,7 @@ fn many_locks_become_those_of_ranges() {
     }
 }
 
-/// A unique key that is not there stays so, from REPEATABLE READ on.
+/// A unique key that is absent stays so, from REPEATABLE READ on.
 #[test]
 fn absent_keys_are_locked() {
     let db = Db::new();
@@ -466,7 +470,7 @@ fn absent_keys_are_locked() {
 /// A scan that skips rows locked by others locks no key that does not exist, and does not wait for
 /// locks on such keys. At SERIALIZABLE it locks no range.
 #[test]
-fn skipping_locks_no_absent_keys() {
+fn a_scan_that_skips_locked_rows_locks_no_absent_keys() {
     let db = Db::new();
     let (table, _) = rows(&db, 3);
     let hidden = TableSpec::new()
@@ -504,9 +508,9 @@ fn skipping_locks_no_absent_keys() {
     }
 }
 
-/// With READ COMMITTED a statement of several reads has one snapshot; conflicts do not come of it.
+/// At READ COMMITTED a statement of several reads has one snapshot, which causes no conflicts.
 #[test]
-fn one_snapshot_per_statement() {
+fn a_statement_has_one_snapshot_at_read_committed() {
     let db = Db::new();
     let (table, _) = rows(&db, 3);
     let mut txn = db.begin_at(Isolation::ReadCommitted);
@@ -552,9 +556,9 @@ fn a_cancellation_ends_with_its_statement() {
     assert_eq!(all(&mut scan), [0, 1, 2]);
 }
 
-/// A decision that comes before the table's use is handed over leaves no use behind.
+/// A decision made before the table's use is handed over leaves no use behind.
 #[test]
-fn decided_before_the_use_is_kept() {
+fn a_decision_before_the_use_is_handed_over_leaves_no_use() {
     let db = Db::new();
     let (table, _) = rows(&db, 3);
     for commits in [true, false] {
@@ -587,9 +591,9 @@ fn commit_rows(db: &Db, table: &Arc<Table>) {
     commit(txn);
 }
 
-/// Numbers of a series, for a caller who fills in the column; they never go back.
+/// Numbers of a series, for a caller that fills in the column; they never decrease.
 #[test]
-fn reserved_numbers_of_a_series_never_go_back() {
+fn reserved_numbers_of_a_series_never_decrease() {
     let db = Db::new();
     let (table, _) = rows(&db, 0);
     let store = &db.store;
@@ -612,7 +616,7 @@ fn reserved_numbers_of_a_series_never_go_back() {
     assert_eq!(error.code(), Code::AutoIncrementExhausted);
     store.restart_numbers(&table, 7).unwrap();
     assert_eq!(store.reserve_numbers(&table, (1, 1), 1).unwrap(), 7);
-    // A series of the caller's own: taken, and given back unless others were handed numbers.
+    // A series of the caller's own: reserved, and returned unless others were given numbers.
     assert!(store.move_numbers(&table, (8, 1100)).unwrap());
     assert!(!store.move_numbers(&table, (8, 20)).unwrap());
     assert!(store.move_numbers(&table, (1100, 900)).unwrap());
@@ -621,8 +625,8 @@ fn reserved_numbers_of_a_series_never_go_back() {
     assert!(table.auto.logged.load(std::sync::atomic::Ordering::SeqCst) >= 50_000);
 }
 
-/// A range of an index, or of the primary key, is locked at every level: others write no row there,
-/// and who locked it does.
+/// A range of an index, or of the primary key, is locked at every level: others write no row in it,
+/// and its holder does.
 #[test]
 fn ranges_are_locked_at_every_level() {
     let sizes = Sizes { lock_wait: Duration::from_millis(5), ..SMALL };
@@ -649,9 +653,9 @@ fn ranges_are_locked_at_every_level() {
     }
 }
 
-/// Plain reads of a SERIALIZABLE transaction lock nothing where the caller says which do.
+/// Plain reads of a SERIALIZABLE transaction lock nothing if the caller says which reads lock.
 #[test]
-fn plain_reads_of_a_serializable_transaction() {
+fn reads_set_plain_in_a_serializable_transaction_lock_nothing() {
     let sizes = Sizes { lock_wait: Duration::from_millis(5), ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let (table, _) = rows(&db, 20);

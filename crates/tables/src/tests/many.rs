@@ -1,5 +1,5 @@
-//! Inserting many rows as one statement: what goes into one record does what as many single inserts
-//! would, whatever is in the way.
+//! Inserting many rows as one statement: the shared record has the effect of as many single
+//! inserts, whatever conflicts.
 
 use super::*;
 use evenkeel_base::metrics::Metric;
@@ -47,7 +47,7 @@ fn records(db: &Db) -> u64 {
 }
 
 #[test]
-fn rows_of_a_leaf_share_a_record() {
+fn inserted_rows_of_a_leaf_share_a_record() {
     let db = Db::new();
     let table = db.store.create_table("t", &plain()).unwrap();
     let mut txn = db.begin();
@@ -61,7 +61,7 @@ fn rows_of_a_leaf_share_a_record() {
 }
 
 #[test]
-fn any_order_and_any_gap() {
+fn many_rows_are_inserted_in_any_order() {
     let db = Db::new();
     let table = db.store.create_table("t", &plain()).unwrap();
     let mut model = std::collections::BTreeSet::new();
@@ -70,7 +70,7 @@ fn any_order_and_any_gap() {
         let mut some = Vec::new();
         for i in 0..50 {
             n = n.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            // Ascending, descending, random, and great leaps to the right edge.
+            // Ascending, descending, random, and large jumps to the right edge.
             let id = match round % 4 {
                 0 => 1_000_000 * (round + 1) + i,
                 1 => 1_000_000 * (round + 1) - i,
@@ -92,7 +92,7 @@ fn any_order_and_any_gap() {
 }
 
 #[test]
-fn a_duplicate_undoes_the_statement() {
+fn a_duplicate_rolls_back_the_statement_of_many_rows() {
     let db = Db::new();
     let table = db.store.create_table("t", &plain()).unwrap();
     let mut txn = db.begin();
@@ -102,7 +102,7 @@ fn a_duplicate_undoes_the_statement() {
     assert!(put(&mut txn, &table, &[1, 1]).is_err(), "twice in one statement");
     assert!(put(&mut txn, &table, &[20, 30]).is_err(), "the first row");
     put(&mut txn, &table, &[1, 2]).unwrap();
-    // A deleted row is in the way of the record, not of the statement.
+    // A deleted row conflicts with the record, not with the statement.
     txn.delete(&table, &[10i64.into()]).unwrap();
     put(&mut txn, &table, &[9, 10, 11]).unwrap();
     txn.savepoint("s").unwrap();
@@ -115,7 +115,7 @@ fn a_duplicate_undoes_the_statement() {
 }
 
 #[test]
-fn long_rows_and_bad_values_go_by_themselves() {
+fn long_rows_and_bad_values_are_inserted_row_by_row() {
     let db = Db::new();
     let table = db.store.create_table("t", &plain()).unwrap();
     let long = "x".repeat(9000);
@@ -127,7 +127,7 @@ fn long_rows_and_bad_values_go_by_themselves() {
     bad[1][1] = ValueRef::Text("no number");
     let error = txn.insert_many(&table, bad.iter().map(|r| &r[..])).unwrap_err();
     assert_eq!(error.code(), Code::ValueType);
-    // A duplicate before it is found first.
+    // An earlier duplicate is found first.
     bad[0][0] = 1i64.into();
     let error = txn.insert_many(&table, bad.iter().map(|r| &r[..])).unwrap_err();
     assert_eq!(error.code(), Code::DuplicateKey);
@@ -167,7 +167,7 @@ fn a_crash_keeps_whole_transactions() {
     expected.extend([1000, 1001, 1002]);
     assert_eq!(ids(&db, &table), expected);
     assert_eq!(by_a(&db, &table), expected.len());
-    // The rows of transactions that the crash ended can be written again.
+    // Rows of transactions that the crash aborted can be written again.
     let mut txn = db.begin();
     put(&mut txn, &table, &(400..500).collect::<Vec<_>>()).unwrap();
     commit(txn);
@@ -178,7 +178,7 @@ fn a_crash_keeps_whole_transactions() {
 }
 
 #[test]
-fn locks_are_waited_for() {
+fn an_insert_of_many_rows_waits_for_locks() {
     let db = Db::new();
     let table = db.store.create_table("t", &plain()).unwrap();
     let mut locker = db.begin_at(Isolation::Serializable);

@@ -80,7 +80,7 @@ pub const SMALL: Sizes = Sizes {
 /// A store with its background threads.
 pub struct Db {
     pub store: Arc<Store>,
-    /// Beats of reverting that the background still takes.
+    /// Rollback beats that the background may still run.
     reverts: Arc<Mutex<u64>>,
     /// The background writes pages.
     cleans: Arc<Mutex<bool>>,
@@ -137,7 +137,7 @@ fn pages_options(sizes: Sizes) -> PagesOptions {
 }
 
 fn parts(sched: &Arc<Scheduler>, sizes: Sizes) -> (Arc<Runs>, Arc<Txns>) {
-    // So few that tests see both ways of reverting.
+    // So few that tests see both ways of rolling back.
     let txn_options = TxnOptions { eager_rollback_rows: 20, ..TxnOptions::default() };
     let txns = Txns::create(sched.runtime().clone(), txn_options);
     let options = RunsOptions { generation_bytes: sizes.generation_bytes, cache_bytes: 1 << 20 };
@@ -225,13 +225,13 @@ impl Db {
         *self.cleans.lock() = false;
     }
 
-    /// From now on the background reverts nothing.
+    /// From now on the background rolls nothing back.
     pub fn hold_reverts(&self) {
         *self.reverts.lock() = 0;
     }
 
-    /// Lets the background take so many beats of reverting, and waits until it has; with
-    /// `u64::MAX` all that there are.
+    /// Lets the background run `beats` rollback beats, and waits until they are done; with
+    /// `u64::MAX` until no rollback is left.
     pub fn let_revert(&self, beats: u64) {
         *self.reverts.lock() = beats;
         self.store.txns.event().notify();

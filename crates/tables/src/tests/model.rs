@@ -1,5 +1,5 @@
-//! Random transactions against a model with history: what every transaction and every kept snapshot
-//! reads is what the model says; indexes equal the table.
+//! Random transactions against a model with history: every transaction and every kept snapshot
+//! reads the rows of the model; indexes equal the table.
 
 use super::*;
 use evenkeel_base::Kind;
@@ -55,7 +55,7 @@ fn step(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, state: &mut State
             }
         }
         3 => {
-            // Change one or two columns.
+            // Changes one or two columns.
             let mut changes = vec![(1 + rng.below(3) as usize, ())];
             changes.push((1 + rng.below(3) as usize, ()));
             let changes: Vec<_> = changes.iter().map(|(c, ())| (*c, values[*c])).collect();
@@ -151,7 +151,7 @@ fn random_transactions_equal_the_model() {
     }
 }
 
-/// Transfers between accounts by several threads: the sum stays, every snapshot sees it.
+/// Transfers between accounts by several threads: the sum stays, and every snapshot sees it.
 #[test]
 fn concurrent_transfers_keep_the_sum() {
     const ACCOUNTS: i64 = 12;

@@ -1,5 +1,5 @@
-//! Snapshot isolation switched off: what changes or locks acts on the newest committed row, plain
-//! reads keep the snapshot and see own changes; by the table and by every index.
+//! Without snapshot isolation: changes and locks apply to the newest committed row, plain reads
+//! keep the snapshot and see own changes; by the table and by every index.
 
 use super::*;
 use evenkeel_base::Kind;
@@ -61,7 +61,7 @@ fn a_younger_row_is_locked_and_changed() {
         assert_eq!(locked_a(&mut old, &table, 1), Some(Value::Int(11)));
         assert_eq!(locked_a(&mut old, &table, 2), None, "deleted since");
         assert_eq!(seen(&mut old, &table), before, "a lock changes nothing of what is read");
-        // Another column than the one that is newer: the newer one is seen with it.
+        // Another column than the newer one: the newer value is seen with it.
         assert!(old.update(&table, &[1i64.into()], &changes).unwrap());
         assert!(!old.update(&table, &[2i64.into()], &changes).unwrap());
         let now = seen(&mut old, &table);
@@ -70,7 +70,7 @@ fn a_younger_row_is_locked_and_changed() {
         assert_eq!(now[&2], before[&2], "the snapshot's row is still read");
         assert!(!now.contains_key(&9));
         check_indexes(&mut old, &table);
-        // Locked: who wants it waits.
+        // Locked: another transaction waits for it.
         let mut late = db.begin();
         late.set_lock_wait(Duration::ZERO);
         let refused = late.update(&table, &[1i64.into()], &changes).map_err(|e| e.kind());
@@ -82,9 +82,9 @@ fn a_younger_row_is_locked_and_changed() {
     }
 }
 
-/// Clustered on a hidden id: an entry of the primary key may tell of an older version.
+/// Clustered on a hidden id: an entry of the primary key may belong to an older version.
 #[test]
-fn a_long_primary_key_that_moved_is_not_found_under_the_old_one() {
+fn a_moved_long_primary_key_is_not_found_under_its_old_value() {
     let db = Db::new();
     let spec = TableSpec::new()
         .column(ColumnSpec::new("id", ColumnType::Text { max: 2_000 }))
@@ -110,7 +110,7 @@ fn a_long_primary_key_that_moved_is_not_found_under_the_old_one() {
     assert!(old.update(&table, &key("two"), &[(1, 6i64.into())]).unwrap());
     assert_eq!(get(&mut old, "two"), Some(Value::Int(6)));
     assert_eq!(get(&mut old, "one"), None, "the row is seen as it was changed");
-    // Its own row of a key that the snapshot has another row under.
+    // An own row under a key for which the snapshot has another row.
     old.insert(&table, &[ValueRef::Text("one"), 7i64.into()]).unwrap();
     assert_eq!(get(&mut old, "one"), Some(Value::Int(7)));
 }
@@ -127,7 +127,7 @@ fn random_row(rng: &mut Rng, id: i64) -> Vec<Value> {
     vec![Value::Int(id), Value::Int(rng.below(4) as i64), text, unique]
 }
 
-/// One random operation on the rows `newest`; tells what has become of the row.
+/// One random operation on the rows `newest`; returns the new state of the row.
 fn step(rng: &mut Rng, txn: &mut TableTxn, table: &Arc<Table>, id: i64, newest: &Rows) -> Done {
     let key = [ValueRef::Int(id)];
     let row = random_row(rng, id);
@@ -174,10 +174,11 @@ fn put(rows: &mut Rows, id: i64, row: &Option<Vec<Value>>) {
     };
 }
 
-/// Others commit, a transaction without conflicts changes and rolls back: it reads its snapshot and
-/// on top of it its own rows, by the table and by every index; what it changed began as the newest.
+/// Others commit; a transaction without conflicts changes and rolls back. It reads its snapshot
+/// with its own rows on top, by the table and by every index; its changes started from the newest
+/// rows.
 #[test]
-fn model_of_reads_beside_younger_rows() {
+fn reads_beside_younger_rows_agree_with_a_model() {
     let seed = std::env::var("EVENKEEL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(7);
     println!("EVENKEEL_SEED={seed}");
     let mut rng = Rng::new(seed);

@@ -1,4 +1,4 @@
-//! Auto-increment beside others who raise or lower its mark in the catalog, at each of their waits.
+//! Auto-increment while others raise or lower its mark in the catalog, at each of their waits.
 
 use super::*;
 use evenkeel_base::Code;
@@ -21,10 +21,10 @@ fn insert(store: &Arc<Store>, table: &Arc<Table>) -> u64 {
     number.unwrap()
 }
 
-/// Two pass the same number; the one that comes second waits until the mark is above it too, for
-/// the first may fail.
+/// Two threads pass the same number; the second waits until the mark is above it too, because the
+/// first may fail.
 #[test]
-fn a_number_passed_by_another_is_below_the_mark_all_the_same() {
+fn a_number_passed_by_another_thread_is_durable_before_use() {
     let sim = SimEnv::new(7);
     let env = sim.env();
     sim.run(vec![Box::new(move || {
@@ -49,9 +49,9 @@ fn a_number_passed_by_another_is_below_the_mark_all_the_same() {
     })]);
 }
 
-/// Numbers are settled while rows come in: none is given twice, and all are below the mark.
+/// Numbers are settled while rows are inserted: none is given twice, and all are below the mark.
 #[test]
-fn settling_beside_inserts_never_lets_numbers_go_back() {
+fn settling_during_inserts_never_repeats_a_number() {
     let db = Db::new();
     let table = numbered(&db);
     for round in 1..=10 {
@@ -75,7 +75,8 @@ fn settling_beside_inserts_never_lets_numbers_go_back() {
     }
 }
 
-/// No mark lies above the largest number of 64 bits: it is not handed out, nor looked for.
+/// No mark is above the largest number of 64 bits: that number is neither handed out nor searched
+/// for.
 #[test]
 fn numbers_end_below_the_largest_of_64_bits() {
     let db = Db::new();
@@ -98,9 +99,9 @@ fn numbers_end_below_the_largest_of_64_bits() {
     assert_eq!(db.store.next_auto(&table), 1, "as after the next open");
 }
 
-/// Where the numbers of a table begin is durable with the schema change that says so.
+/// The first number of a table is durable with the schema change that sets it.
 #[test]
-fn numbers_that_begin_anew_are_durable() {
+fn restarted_numbers_are_durable() {
     let db = Db::new();
     let table = numbered(&db);
     for next in [5000, 1, 70] {
@@ -137,9 +138,9 @@ fn a_dropped_table_gets_no_mark() {
     Db::open(env, SMALL, root);
 }
 
-/// TRUNCATE in SQL restarts the numbers in the same change; that of the library goes on with them.
+/// TRUNCATE in SQL restarts the numbers in the same change; the library's truncate continues them.
 #[test]
-fn numbers_restart_with_a_truncate_that_says_so() {
+fn numbers_restart_with_a_truncate_on_request() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let db = Db::create(env.clone(), SMALL);
     let table = numbered(&db);

@@ -1,9 +1,9 @@
-//! A7: of a locker that locks a range and a writer that puts a row into it one sees the other. The
-//! locker registers first and then scans; the writer inserts first and then checks (an index), or
-//! checks and inserts under one latch (a table). Either order turned round lets a row through that
-//! the locker has not seen: a phantom.
+//! A7: of a locker that locks a range and a writer that inserts a row into it one sees the other.
+//! The locker registers first and then scans; the writer inserts first and then checks (an index),
+//! or checks and inserts under one latch (a table). Either order reversed admits a row that the
+//! locker has not seen: a phantom.
 //!
-//! Every seed is another schedule of two sessions; `sim/tests/models/phantoms.rs` goes through all
+//! Every seed is another schedule of two sessions; `sim/tests/models/phantoms.rs` runs all
 //! schedules of the steps alone.
 
 use super::*;
@@ -17,7 +17,7 @@ const ROUNDS: i64 = 8;
 #[derive(Default)]
 struct Counts {
     deadlocks: usize,
-    /// The locker came before the writer, or behind it.
+    /// Counts of runs in which the locker was before the writer, or behind it.
     before: usize,
     behind: usize,
 }
@@ -61,7 +61,7 @@ fn lock_and_look(db: &Db, table: &Arc<Table>, by_index: bool) -> Option<Vec<i64>
     looks.pop()
 }
 
-/// Puts a row into both ranges, or lets one move there. False after a deadlock.
+/// Inserts a row into both ranges, or moves one there. False after a deadlock.
 fn write(store: &Arc<Store>, table: &Arc<Table>, id: i64, moves: bool) -> bool {
     let mut txn = store.begin(Isolation::ReadCommitted, Access::ReadWrite);
     let done = match moves {
@@ -123,7 +123,7 @@ fn schedule(seed: u64, counts: &Arc<Mutex<Counts>>) {
 }
 
 #[test]
-fn no_row_comes_into_a_range_that_is_locked() {
+fn no_row_enters_a_locked_range() {
     let counts = Arc::new(Mutex::new(Counts::default()));
     (0..SEEDS).for_each(|seed| schedule(seed, &counts));
     let Counts { deadlocks, before, behind } = *counts.lock();

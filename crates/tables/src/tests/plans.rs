@@ -1,12 +1,12 @@
-//! Values by a plan are those that each row gives one by one, whatever the columns, the rows and
-//! the formats they were written in.
+//! Values read by a plan equal those that each row gives one by one, for any columns, rows and row
+//! formats.
 
 use super::*;
 use crate::IndexScan;
 use proptest::prelude::*;
 use std::ops::Bound;
 
-/// What a column may be; the first two are the key.
+/// A column's possible types; the first two columns are the key.
 fn column(position: usize, kind: u8, nullable: bool) -> ColumnSpec {
     let ty = match kind % 6 {
         0 => ColumnType::Int32,
@@ -62,7 +62,7 @@ fn one_by_one(columns: &[usize], mut next: impl FnMut(&mut Row) -> bool) -> Give
     all
 }
 
-/// The same by `next_by` of a scan.
+/// The same rows by `next_by` of a scan.
 macro_rules! by_plan {
     ($scan:expr, $columns:expr) => {{
         let (mut scan, mut plan) = ($scan, RowPlan::new($columns.to_vec()));
@@ -76,8 +76,8 @@ macro_rules! by_plan {
     }};
 }
 
-/// Scans give by a plan what rows in a buffer give: of rows and of entries, both ways, of versions
-/// in the leaf and of those behind them, whether or not they end within a leaf.
+/// Scans by a plan give the same as rows in a buffer: for rows and entries, in both directions, for
+/// versions in the leaf and older ones, whether or not they end within a leaf.
 fn check_scans(db: &Db, table: &Arc<Table>, columns: &[usize], keys: &[Vec<Value>]) {
     let mut reader = db.begin();
     reader.take_snapshot().unwrap();
@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn a_plan_gives_what_rows_give(
+    fn reads_by_a_plan_equal_reads_of_single_rows(
         kinds in prop::collection::vec((0u8..6, any::<bool>()), 1..7),
         wanted in prop::collection::vec(0usize..9, 0..9),
         seeds in prop::collection::vec(0u32..1000, 1..30),
@@ -170,7 +170,7 @@ proptest! {
         check(&db, &table, &mut plan);
         check_scans(&db, &table, &wanted, &keys);
         // Rows of two formats, by the plan that was made for one; and for a column that the older
-        // ones do not have.
+        // rows lack.
         let added = ColumnSpec::new("added", ColumnType::Int64).nullable();
         db.store.add_column("t", &added).unwrap();
         columns.push(added);

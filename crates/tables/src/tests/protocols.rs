@@ -1,4 +1,4 @@
-//! Failures that the protocols exist to prevent, each brought about on purpose
+//! Failures that the protocols exist to prevent, each provoked on purpose
 //! (`docs/internals/protocol-tests.md`).
 
 use super::*;
@@ -21,7 +21,7 @@ fn fill(db: &Db, rows: i64) -> Arc<Table> {
     table
 }
 
-/// Where a checkpoint lets redo begin, and what it says of transactions.
+/// The start of redo that a checkpoint sets, and its list of transactions.
 struct Checkpoint {
     redo: Lsn,
     blob: Vec<u8>,
@@ -38,7 +38,7 @@ fn checkpoint(db: &Db) -> Checkpoint {
     Checkpoint { redo, blob: store.txns.checkpoint_blob() }
 }
 
-/// Reverts rows, with a checkpoint behind the third.
+/// Rolls rows back, with a checkpoint after the third.
 struct CheckpointWithin<'a> {
     db: &'a Db,
     reverted: AtomicUsize,
@@ -63,10 +63,10 @@ impl Replay for Outcomes<'_> {
     }
 }
 
-/// A1: entries of a rolled-back statement lie in a run; a checkpoint falls into the rollback; the
-/// transaction commits; after a crash all that the statement did is dead.
+/// A1: entries of a rolled-back statement are in a run; a checkpoint falls into the rollback; the
+/// transaction commits; after a crash all changes of the statement are dead.
 #[test]
-fn a_checkpoint_within_a_rollback_forgets_nothing_of_it() {
+fn a_checkpoint_during_a_rollback_keeps_all_of_it() {
     let db = Db::new();
     let table = fill(&db, 50);
     let mut txn = db.begin();
@@ -102,7 +102,7 @@ fn a_checkpoint_within_a_rollback_forgets_nothing_of_it() {
 /// B2: a writer waits for memtable space, which only a flush can make. The flush, a checkpoint and
 /// readers need nothing that the writer holds: no position in the log, no latch.
 #[test]
-fn a_writer_that_waits_for_memory_holds_nothing() {
+fn a_writer_that_waits_for_memory_holds_no_log_and_no_latch() {
     const ROWS: i64 = 6000;
     let sim = SimEnv::new(2);
     let env = sim.env();
@@ -126,7 +126,7 @@ fn a_writer_that_waits_for_memory_holds_nothing() {
         rt.delay(Duration::from_secs(60), Cause::Idle);
         let stuck = written.load(Ordering::SeqCst);
         assert!(stuck > 0 && stuck < ROWS as usize, "the writer waits: {stuck} rows");
-        // Another thread does it, so that a failure is no hang.
+        // Another thread does it, so that a failure does not hang.
         let (done, looked) = (Arc::new(AtomicBool::new(false)), db.begin());
         let (done2, table2, store2) = (done.clone(), table.clone(), store.clone());
         let look = move || {
@@ -167,7 +167,7 @@ fn insert(txn: &mut TableTxn, table: &Arc<Table>, id: i64, a: i64, c: i64) -> Re
     txn.insert(table, &row_values(id, a, None, Some(c))).map(|_| ())
 }
 
-/// Locks a key of an index that no row has.
+/// Locks an index key that no row has.
 fn lock_key(txn: &mut TableTxn, table: &Arc<Table>, index: &str, key: i64) -> Result<()> {
     let (index, key) = (table.layout().index(index).unwrap(), [ValueRef::Int(key)]);
     let locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
@@ -175,7 +175,7 @@ fn lock_key(txn: &mut TableTxn, table: &Arc<Table>, index: &str, key: i64) -> Re
     txn.locked_index_scan(table, index, range, forward, locking)?.each(&mut |_| Ok(true))
 }
 
-/// Which thread has the resource first, and which waits for it.
+/// The thread that has the resource first, and the one that waits for it.
 const WAITS: &[(&str, Step, Step)] = &[
     ("a row", |t, at| insert(t, at, 100, 1, 100), |t, at| insert(t, at, 100, 1, 101)),
     ("a unique key", |t, at| insert(t, at, 100, 1, 100), |t, at| insert(t, at, 101, 1, 100)),
@@ -200,9 +200,9 @@ const WAITS: &[(&str, Step, Step)] = &[
     ),
 ];
 
-/// B2: who waits for another transaction holds no log space, which that one may need to end.
+/// B2: a transaction that waits for another holds no log space, which that one may need to end.
 #[test]
-fn who_waits_for_another_holds_no_log_space() {
+fn a_transaction_that_waits_for_another_holds_no_log_space() {
     for (what, first, second) in WAITS {
         let sim = SimEnv::new(3);
         let env = sim.env();
@@ -222,7 +222,7 @@ fn who_waits_for_another_holds_no_log_space() {
             let waiter = rt.spawn("waiter", waiter).unwrap();
             rt.delay(Duration::from_millis(100), Cause::Idle);
             assert_eq!(db.store.txns.waiting(), 1, "{what}");
-            // Another thread asks, so that a failure is no hang.
+            // Another thread asks, so that a failure does not hang.
             let (store, granted) = (db.store.clone(), Arc::new(AtomicBool::new(false)));
             let done = granted.clone();
             let ask = move || {
@@ -240,8 +240,9 @@ fn who_waits_for_another_holds_no_log_space() {
     }
 }
 
-/// B4: a transaction changes rows on many pages, and pages that compaction may rid of its stamps
-/// are written before its commit is waited for. After a crash all of it is there, or nothing.
+/// B4: a transaction changes rows on many pages, and pages from which reorganization may drop its
+/// stamps are written before its commit is waited for. After a crash all changes are found, or
+/// none.
 fn stamps_and_crash(committed: bool) {
     const ROWS: i64 = 200;
     // No flush of a generation may sync the log meanwhile.
@@ -267,7 +268,7 @@ fn stamps_and_crash(committed: bool) {
             std::mem::forget(txn);
         }
         assert_eq!(db.store.txns.state(id).is_undecided(), !committed);
-        // Leaves fill up, so that they are compacted.
+        // Leaves fill up, so that they are reorganized.
         let compactions = || db.store.rt.metrics.get(Metric::LeafReorganizations);
         let before = compactions();
         let mut other = db.begin();
@@ -311,15 +312,15 @@ fn stamps_and_crash(committed: bool) {
 }
 
 #[test]
-fn a_dropped_stamp_never_outruns_its_commit() {
+fn a_stamp_is_dropped_on_disk_only_after_its_commit() {
     stamps_and_crash(false);
     stamps_and_crash(true);
 }
 
-/// F3: a duplicate comes while the index is on its way from proved to VALID. Either the build fails
+/// F3: a duplicate is inserted while the index is between proved and VALID. Either the build fails
 /// or the statement does.
 #[test]
-fn no_duplicate_slips_in_between_proof_and_valid() {
+fn no_duplicate_enters_between_the_proof_and_valid() {
     let mut outcomes = [0; 3];
     for seed in 0..60u64 {
         let sim = SimEnv::new(seed);
@@ -373,10 +374,11 @@ fn fill_plain(db: &Db, name: &str) -> Arc<Table> {
     table
 }
 
-/// F3: a writer has made its change ready for an index that is being checked, and waits for log
-/// space; meanwhile the build is given up. He makes it ready again, without the index.
+/// F3: a writer has prepared its change for an index that is being checked, and waits for log
+/// space; meanwhile the build is abandoned. The writer prepares the change again, without the
+/// index.
 #[test]
-fn a_build_given_up_is_no_error_of_a_writer() {
+fn an_abandoned_build_is_no_error_for_a_writer() {
     let sim = SimEnv::new(5);
     let env = sim.env();
     sim.run(vec![Box::new(move || {
@@ -388,7 +390,7 @@ fn a_build_given_up_is_no_error_of_a_writer() {
             txn.insert(&table, &[id.into(), id.into()]).unwrap();
             txn
         };
-        // The first holds the build up before its scan, the second before its proof.
+        // The first holds up the build before its scan, the second before its proof.
         let first = put(200);
         let progress = Arc::new(BuildProgress::default());
         let reach = |phase: BuildPhase| {
@@ -431,9 +433,9 @@ fn a_build_given_up_is_no_error_of_a_writer() {
     })]);
 }
 
-/// G7: the check reports an index that has more than the rows say, or less.
+/// G7: the check reports an index that has more or fewer entries than its rows require.
 #[test]
-fn the_check_compares_indexes_with_rows() {
+fn a_check_compares_indexes_with_rows() {
     use evenkeel_format::record::{Entry, entry_op};
     for (op, id) in [(entry_op::INS, 100i64), (entry_op::DEL, 3)] {
         let db = Db::new();
@@ -462,10 +464,10 @@ fn the_check_compares_indexes_with_rows() {
     }
 }
 
-/// E4, B6: a table is dropped while a row of it is being reverted. Its pages stay until that is
-/// over: a record behind the free of its page would be about nothing.
+/// E4, B6: a table is dropped while a row of it is being rolled back. Its pages stay until that is
+/// over: a record after the free of its page would refer to no page.
 #[test]
-fn pages_of_a_dropped_table_stay_while_somebody_reverts() {
+fn pages_of_a_dropped_table_stay_during_a_rollback() {
     let sim = SimEnv::new(6);
     let env = sim.env();
     sim.run(vec![Box::new(move || {
@@ -492,10 +494,10 @@ fn pages_of_a_dropped_table_stay_while_somebody_reverts() {
     })]);
 }
 
-/// B2: who waits for room for undo holds no log space. The background, which makes that room, takes
-/// its turn among those who wait for log space before it reverts: each would wait for the other.
+/// B2: a writer that waits for undo memory holds no log space. The background, which frees that
+/// memory, queues for log space before it rolls back: otherwise each would wait for the other.
 #[test]
-fn who_waits_for_undo_holds_no_log_space() {
+fn a_writer_that_waits_for_undo_memory_holds_no_log_space() {
     let sim = evenkeel_io::sim::SimEnv::new(3);
     let env = sim.env();
     sim.run(vec![Box::new(move || {
@@ -509,7 +511,7 @@ fn who_waits_for_undo_holds_no_log_space() {
         let mut loser = db.begin();
         insert_texts(&mut loser, &table, 0..2000);
 
-        // All of the log's buffer is taken: a small part and the rest.
+        // All of the log's buffer is reserved: a small part and the rest.
         const SMALL_PART: usize = 64 << 10;
         let reserve = |bytes| db.store.log.reserve(bytes, evenkeel_log::Share::User);
         let largest = reserve(1 << 40).map(drop).unwrap_err();
@@ -517,11 +519,11 @@ fn who_waits_for_undo_holds_no_log_space() {
         let beside = (0..).find(|less| reserve(largest - less).is_ok()).unwrap();
         let rest = reserve(largest - SMALL_PART - beside).unwrap();
         let small = reserve(SMALL_PART - beside).unwrap();
-        // The background waits for it, to revert; it makes no room meanwhile.
+        // The background waits for it, to roll back; it frees no memory meanwhile.
         drop(loser);
         pass(100);
         db.store.txns.set_memory(0, 32 << 20);
-        // The first of these fits the small part, the next ones do not beside it.
+        // The first of these fits in the small part, the next ones do not fit beside it.
         let done = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let mut tasks = Vec::new();
         for n in 1..4i64 {
@@ -542,10 +544,10 @@ fn who_waits_for_undo_holds_no_log_space() {
     })]);
 }
 
-/// B2: an operation that holds log space splits leaves, which takes more of it. That waits for none
-/// of those who wait for what it holds: here for nearly all of the buffer.
+/// B2: an operation that holds log space splits leaves, which needs more of it. The split does not
+/// wait for operations that wait for this one's space: here nearly all of the buffer.
 #[test]
-fn a_split_waits_for_nobody_who_waits_for_its_operation() {
+fn a_split_does_not_wait_for_waiters_of_its_own_operation() {
     let sim = SimEnv::new(6);
     let env = sim.env();
     sim.run(vec![Box::new(move || {
@@ -589,7 +591,7 @@ fn a_split_waits_for_nobody_who_waits_for_its_operation() {
     })]);
 }
 
-/// True if `is_so` comes true within a minute of virtual time: nothing takes so long.
+/// True if `is_so` becomes true within a minute of virtual time: no correct wait is that long.
 pub(super) fn within_a_minute(db: &Db, is_so: &dyn Fn() -> bool) -> bool {
     (0..600).any(|_| {
         db.store.rt.delay(Duration::from_millis(100), Cause::Idle);

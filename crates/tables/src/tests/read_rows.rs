@@ -1,5 +1,6 @@
-//! A change of a row that was read is made from the newest version, whatever the buffer has: locked
-//! or not, changed since by the transaction itself or by another, gone, of another table or leaf.
+//! A change of a row that was read starts from the newest version, whatever the buffer holds:
+//! locked or not, changed since by the transaction itself or by another, deleted, of another table
+//! or leaf.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,7 +17,7 @@ fn rows_of(model: &Model) -> Vec<Vec<Value>> {
     model.iter().map(row).collect()
 }
 
-/// A step: what it does, to which row, with which buffer, and a value.
+/// A step: its operation, row, buffer, and value.
 type Step = (u8, i64, usize, i64);
 
 fn step(
@@ -75,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn changes_of_rows_that_were_read(
+    fn changes_of_read_rows_agree_with_a_model(
         txns in prop::collection::vec(
             (any::<bool>(), prop::collection::vec((0u8..11, 0..IDS, 0usize..4, 0i64..1000), 1..40)),
             1..12,
@@ -112,9 +113,9 @@ proptest! {
     }
 }
 
-/// A row that was locked is changed where it was found, without a descent from the root.
+/// A locked row is changed where it was found, without a descent from the root.
 #[test]
-fn a_locked_row_is_not_looked_for_again() {
+fn a_locked_row_is_changed_without_a_second_search() {
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
     let mut txn = db.begin();

@@ -1,10 +1,10 @@
-//! Stop, crash and open again: committed transactions are there, others are not, in table, indexes
-//! and catalog; auto-increment never goes back.
+//! Stop, crash and open again: committed transactions are found, others are not, in table, indexes
+//! and catalog; auto-increment never decreases.
 
 use super::*;
 
 #[test]
-fn a_stopped_database_opens_again() {
+fn a_stopped_or_crashed_database_reopens() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let db = Db::create(env.clone(), SMALL);
     let root = db.store.catalog_root();
@@ -39,7 +39,7 @@ fn a_stopped_database_opens_again() {
         &[ValueRef::Null, 1i64.into(), ValueRef::Null, ValueRef::Null, ValueRef::Null],
     )
     .unwrap();
-    // A schema change that got no further than its tree.
+    // A schema change that has only allocated its tree.
     let orphan = db.store.next_id(crate::catalog::NextId::Tree).unwrap();
     db.store.trees().create(evenkeel_base::TreeId(orphan)).unwrap();
     // The writes of the open transaction are in the log, but not its end.

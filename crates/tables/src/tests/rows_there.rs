@@ -1,5 +1,5 @@
-//! Inserts of rows that are there and scans that lock: what they cost, by counts, and what they
-//! give beside those who change the same rows.
+//! Inserts of existing rows, and scans that lock: their cost in counts, and their results while
+//! others change the same rows.
 
 use super::*;
 use evenkeel_base::{Code, metrics::Metric};
@@ -7,7 +7,7 @@ use evenkeel_base::{Code, metrics::Metric};
 const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
 const ROWS: i64 = 4_000;
 
-/// Every second id is there.
+/// Every second id exists.
 fn rows(db: &Db) -> Arc<Table> {
     let table = db.store.create_table("t", &spec()).unwrap();
     let mut txn = db.begin();
@@ -28,7 +28,7 @@ fn id_of(row: &Row) -> i64 {
 /// An insert that has once met an existing row by its primary key searches for the next row first,
 /// and reads no index.
 #[test]
-fn a_row_that_is_there_is_met_before_its_indexes_are_asked() {
+fn an_insert_finds_an_existing_row_before_it_reads_indexes() {
     let db = Db::new();
     let table = rows(&db);
     db.store.runs.seal_active();
@@ -46,7 +46,7 @@ fn a_row_that_is_there_is_met_before_its_indexes_are_asked() {
         assert_eq!(there.unwrap(), Insertion::Taken(None));
     }
     assert_eq!(asked() - before, 0, "filters were asked");
-    // A new row is prepared as always; the error names the unique key that is taken.
+    // A new row is prepared as usual; the error names the unique key that is taken.
     let taken = txn.insert_or_tell(&table, &row_values(1, 1, None, Some(5))).unwrap();
     assert_eq!(taken, Insertion::Taken(Some("by_c".into())));
     assert!(asked() > before);
@@ -57,10 +57,10 @@ fn a_row_that_is_there_is_met_before_its_indexes_are_asked() {
     commit(txn);
 }
 
-/// It is the same with and without the look before: one that is undecided or locked is waited for,
-/// one that was deleted is no row, an own one is.
+/// The result is the same with and without the search before: an undecided or locked row is waited
+/// for, a deleted one is no row, an own one is.
 #[test]
-fn rows_that_others_hold_are_waited_for() {
+fn an_insert_waits_for_rows_of_others() {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { lock_wait: Duration::ZERO, ..SMALL });
     let table = rows(&db);
     for expects in [false, true] {
@@ -89,9 +89,9 @@ fn rows_that_others_hold_are_waited_for() {
     }
 }
 
-/// A locking scan goes down the tree for a leaf, not for a row.
+/// A locking scan descends the tree once for a leaf, not once for a row.
 #[test]
-fn a_locking_scan_looks_at_a_page_a_row() {
+fn a_locking_scan_visits_a_page_a_row() {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { frames: 4096, ..SMALL });
     let table = rows(&db);
     for direction in [Direction::Forward, Direction::Backward] {
@@ -108,10 +108,10 @@ fn a_locking_scan_looks_at_a_page_a_row() {
     }
 }
 
-/// Rows that come and go between two calls, in the leaf that the scan has copied: it gives what is
-/// there when it gets there, once, in both directions.
+/// Rows inserted and deleted between two calls, in the leaf that the scan has copied: the scan
+/// returns the current rows when it gets there, once, in both directions.
 #[test]
-fn a_locking_scan_sees_what_comes_into_its_leaf() {
+fn a_locking_scan_sees_inserts_into_its_leaf() {
     let db = Db::new();
     let table = rows(&db);
     for direction in [Direction::Forward, Direction::Backward] {
@@ -123,7 +123,7 @@ fn a_locking_scan_sees_what_comes_into_its_leaf() {
             given.push(id);
             let ahead = if direction == Direction::Forward { id + 1 } else { id - 1 };
             let last = if direction == Direction::Forward { ahead + 1 } else { ahead - 1 };
-            // Now and then the next place is taken and the place behind it is left.
+            // Sometimes the next place is taken and the place behind it is left free.
             if id % 74 == 0 && (0..2 * ROWS).contains(&last) {
                 let mut other = db.begin();
                 other.insert(&table, &row_values(ahead, 1, None, None)).unwrap();
@@ -145,9 +145,9 @@ fn a_locking_scan_sees_what_comes_into_its_leaf() {
     }
 }
 
-/// Each row changed as it is given, as UPDATE does.
+/// Each row is changed when it is returned, like UPDATE does.
 #[test]
-fn a_locking_scan_goes_on_over_rows_that_it_changes() {
+fn a_locking_scan_continues_over_rows_that_it_changes() {
     let db = Db::new();
     let table = rows(&db);
     let mut txn = db.begin_at(Isolation::ReadCommitted);

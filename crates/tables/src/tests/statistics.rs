@@ -1,5 +1,5 @@
-//! Statistics of keys: next to the truth, for even and for uneven groups, in memory and on disk;
-//! where they are kept, and what takes them along.
+//! Statistics of keys against the true values, for even and for uneven groups, in memory and on
+//! disk; where they are stored, and when they are dropped.
 
 use super::*;
 use evenkeel_format::catalog::entry_kind;
@@ -103,7 +103,7 @@ fn rows_per_key_are_near_the_truth() {
     }
 }
 
-/// Of few rows all is known: also of none, of NULLs, and of rows that were deleted.
+/// A small table is known exactly: also without rows, with NULLs, and with deleted rows.
 #[test]
 fn small_tables_are_known_exactly() {
     let db = Db::new();
@@ -137,7 +137,7 @@ fn kept(db: &Db) -> usize {
 }
 
 #[test]
-fn statistics_are_kept_and_go_with_their_keys() {
+fn statistics_are_stored_and_dropped_with_their_keys() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let db = Db::create(env.clone(), SMALL);
     let root = db.store.catalog_root();

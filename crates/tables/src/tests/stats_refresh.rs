@@ -1,5 +1,5 @@
-//! Statistics that renew themselves: when that is due, by counts of changes; what it costs, by
-//! counts of pages; and what comes between.
+//! Background refresh of statistics: when it is due, in counts of changes; its cost, in counts of
+//! pages; and operations during it.
 
 use super::*;
 use crate::stats_refresh::CHANGES_MIN;
@@ -8,7 +8,7 @@ use evenkeel_io::TickingEnv;
 /// Longer than any test.
 const MINUTES: Duration = Duration::from_secs(6_000);
 
-/// Puts rows `from..to`, in groups of ten by `a`.
+/// Inserts rows `from..to`, in groups of ten by `a`.
 fn put(db: &Db, table: &Arc<Table>, rows: std::ops::Range<i64>) {
     for from in rows.clone().step_by(500) {
         let until = rows.end.min(from + 500);
@@ -19,7 +19,7 @@ fn put(db: &Db, table: &Arc<Table>, rows: std::ops::Range<i64>) {
     }
 }
 
-/// Runs the background to its end; how often it had work.
+/// Runs the background until it is idle; returns how often it had work.
 fn beats(db: &Db) -> usize {
     (0..).take_while(|_| db.store.statistics_beat().unwrap() == Beat::More).count()
 }
@@ -29,7 +29,7 @@ fn renewed(db: &Db) -> u64 {
 }
 
 #[test]
-fn a_tenth_of_the_rows_is_worth_a_look_and_less_is_not() {
+fn a_refresh_is_due_after_a_tenth_of_the_rows_changed() {
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
     let known = || table.statistics(Some(0)).map(|known| (known.rows, known.rows_per_key(1)));
@@ -45,7 +45,7 @@ fn a_tenth_of_the_rows_is_worth_a_look_and_less_is_not() {
     assert_eq!((renewed(&db), table.changes()), (1, 0));
     assert!(db.store.analyzed_ns_ago(&table).is_some());
 
-    // Updates and deletes count as inserts do; what is rolled back has changed too.
+    // Updates and deletes count like inserts; rolled-back rows have changed too.
     let due = rows / 10;
     let mut txn = db.begin();
     for id in 0..due as i64 - 1 {
@@ -61,17 +61,17 @@ fn a_tenth_of_the_rows_is_worth_a_look_and_less_is_not() {
     commit(txn);
     assert!(beats(&db) > 10);
     assert_eq!((renewed(&db), table.changes()), (2, 0));
-    // Asked for, it counts as well.
+    // A refresh on request counts as well.
     put(&db, &table, 40_000..40_100);
     assert_eq!(table.changes(), 100);
     db.store.analyze_table("t").unwrap();
     assert_eq!((renewed(&db), table.changes(), beats(&db)), (2, 0, 0));
 }
 
-/// A renewal reads a bounded number of pages, whatever the size of the table; counting rows reads
+/// A refresh reads a bounded number of pages, whatever the size of the table; counting rows reads
 /// none.
 #[test]
-fn renewals_cost_the_same_for_small_and_large_tables() {
+fn a_statistics_refresh_costs_the_same_for_any_table_size() {
     let visited = [3_000, 60_000].map(|rows| {
         let db = Db::new();
         let table = db.store.create_table("t", &spec()).unwrap();
@@ -87,7 +87,7 @@ fn renewals_cost_the_same_for_small_and_large_tables() {
 /// Reads of runs for statistics are counted separately from those of users, all of them and no
 /// others.
 #[test]
-fn blocks_of_runs_that_renewals_read_are_counted_apart() {
+fn run_blocks_read_by_a_statistics_refresh_are_counted_separately() {
     use evenkeel_base::metrics::Metric;
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
@@ -106,7 +106,7 @@ fn blocks_of_runs_that_renewals_read_are_counted_apart() {
 }
 
 #[test]
-fn a_schema_change_between_begins_anew_or_ends_it() {
+fn a_schema_change_restarts_or_ends_a_statistics_refresh() {
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
     put(&db, &table, 0..3_000);
@@ -116,7 +116,7 @@ fn a_schema_change_between_begins_anew_or_ends_it() {
     assert_eq!((table.statistics(Some(1)).map(|known| known.distinct.len())), Some(1), "by_c");
     assert_eq!(renewed(&db), 1);
 
-    // The catalog is held: as many changes again until the next attempt.
+    // The catalog is locked: as many changes again until the next attempt.
     put(&db, &table, 3_000..6_000);
     let held = table.ddl.lock(&db.store.rt, Cause::Schema);
     assert!(beats(&db) > 10);
@@ -126,7 +126,7 @@ fn a_schema_change_between_begins_anew_or_ends_it() {
     assert!(beats(&db) > 10);
     assert_eq!((renewed(&db), table.changes()), (2, 0));
 
-    // One that is emptied begins to count anew; one that goes is forgotten.
+    // An emptied table starts counting anew; a dropped one is forgotten.
     put(&db, &table, 8_000..9_000);
     db.store.truncate_table("t").unwrap();
     assert_eq!((beats(&db), table.changes()), (0, 0));
@@ -137,9 +137,9 @@ fn a_schema_change_between_begins_anew_or_ends_it() {
     assert_eq!(db.store.next_statistics_in(), None);
 }
 
-/// A table that changes all the time is looked at now and then.
+/// A table that changes all the time is refreshed at intervals.
 #[test]
-fn renewals_keep_their_distance() {
+fn statistics_refreshes_keep_their_interval() {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { refresh_every: MINUTES, ..SMALL });
     let table = db.store.create_table("t", &spec()).unwrap();
     put(&db, &table, 0..2_500);
@@ -148,15 +148,15 @@ fn renewals_keep_their_distance() {
     assert_eq!((beats(&db), table.changes()), (0, 2_500));
     let rest = db.store.next_statistics_in().unwrap();
     assert!(rest > MINUTES / 2 && rest <= MINUTES, "{rest:?}");
-    // After writes have stopped, no thread waits for that time.
+    // After writes have stopped, no thread waits for the interval.
     db.store.rt.health.fail(evenkeel_base::Error::internal("stop"));
     assert_eq!((db.store.next_statistics_in(), beats(&db)), (None, 0));
 }
 
-/// The cost of a renewal for a table is spread over the time until the next one. The first renewal
+/// The cost of a refresh of a table is spread over the time until the next one. The first refresh
 /// is not delayed, nor one that others wait for.
 #[test]
-fn draws_keep_their_distance() {
+fn draws_of_a_statistics_refresh_are_spread_over_time() {
     let clock = TickingEnv::new(Arc::new(MemEnv::new()), 1_000_000);
     let db = Db::create(Arc::new(clock), Sizes { refresh_every: Duration::from_secs(60), ..SMALL });
     let table = db.store.create_table("t", &spec()).unwrap();

@@ -1,12 +1,12 @@
 //! Temporary tables: no session waits for the log, other tables written in the same transaction are
-//! durable all the same, and the next start can drop everything that a crash leaves.
+//! durable, and the next start can drop every one that a crash leaves.
 
 use super::*;
 use evenkeel_base::metrics::Metric;
 
 const TEMPORARY: &str = "#sql-temporary";
 
-/// Syncs of the log, and how far it is durable.
+/// Syncs of the log, and its durable end.
 fn synced(db: &Db) -> (u64, Lsn) {
     (db.store.rt.metrics.get(Metric::LogSyncs), db.store.log.durable())
 }
@@ -31,9 +31,9 @@ fn only_sessions() -> Db {
     db
 }
 
-/// Made, written, reverted in part and whole, emptied, looked at, dropped, again and again.
+/// Created, written, rolled back in part and whole, emptied, read, dropped, repeatedly.
 #[test]
-fn nobody_waits_for_them() {
+fn temporary_tables_never_wait_for_the_log() {
     let db = only_sessions();
     db.store.create_table("t", &spec()).unwrap();
     let before = synced(&db);
@@ -61,10 +61,10 @@ fn nobody_waits_for_them() {
     assert_eq!(synced(&db), before);
 }
 
-/// One that is not temporary among those written makes the transaction durable, whichever comes
+/// A permanent table among the written ones makes the transaction durable, whichever is written
 /// first; one that is only read does not.
 #[test]
-fn others_beside_them_are_durable() {
+fn other_tables_in_the_transaction_of_a_temporary_one_are_durable() {
     let db = only_sessions();
     let table = db.store.create_table("t", &spec()).unwrap();
     for temporary_first in [true, false] {
@@ -92,9 +92,9 @@ fn others_beside_them_are_durable() {
     }
 }
 
-/// Dropped by the transaction that wrote it and others: these are waited for.
+/// Dropped by the transaction that wrote it and permanent tables: the commit waits for the latter.
 #[test]
-fn one_dropped_within_its_transaction_takes_no_durability_with_it() {
+fn a_temporary_table_dropped_in_its_transaction_keeps_others_durable() {
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
     let temporary = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
@@ -107,9 +107,9 @@ fn one_dropped_within_its_transaction_takes_no_durability_with_it() {
     assert_eq!(count(&db, &table), 5);
 }
 
-/// Two-phase commit, by whom it may be.
+/// Two-phase commit with temporary tables alone and with permanent ones.
 #[test]
-fn prepared_transactions() {
+fn temporary_tables_take_part_in_two_phase_commit() {
     let db = Db::new();
     let table = db.store.create_table("t", &spec()).unwrap();
     let temporary = db.store.create_temporary_table(TEMPORARY, &spec()).unwrap();
@@ -127,9 +127,9 @@ fn prepared_transactions() {
     assert_eq!((count(&db, &table), count(&db, &temporary)), (5, 9));
 }
 
-/// With a name that is somebody's for good it is a table like others.
+/// With a permanent name it is a table like others.
 #[test]
-fn one_that_is_renamed_is_durable() {
+fn a_renamed_temporary_table_is_durable() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let db = Db::create(env.clone(), SMALL);
     let root = db.store.catalog_root();
@@ -150,7 +150,7 @@ fn one_that_is_renamed_is_durable() {
 
 /// A temporary table that a crash leaves is complete, and can be dropped.
 #[test]
-fn one_that_a_crash_leaves_can_be_dropped() {
+fn a_temporary_table_left_by_a_crash_can_be_dropped() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let db = Db::create(env.clone(), SMALL);
     let root = db.store.catalog_root();

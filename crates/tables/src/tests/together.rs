@@ -1,5 +1,5 @@
-//! Changes and builds of several tables as one, as those of all partitions of a table are: all of
-//! them or none.
+//! Changes and builds of several tables together, as for all partitions of a table: all of them or
+//! none.
 
 use super::build::simulated;
 use super::*;
@@ -8,11 +8,11 @@ use evenkeel_format::catalog::entry_kind;
 
 const NAMES: [&str; 3] = ["one", "three", "two"];
 
-/// Tables of so many rows, without indexes; `c` is unique in each.
+/// Tables of these numbers of rows, without indexes; `c` is unique in each.
 fn filled(db: &Db, rows: [i64; 3]) -> [Arc<Table>; 3] {
     let mut spec = spec();
     spec.indexes.clear();
-    // Not in the order of their names.
+    // Created in another order than that of their names.
     [0, 1, 2].map(|at| {
         let table = db.store.create_table(NAMES[at], &spec).unwrap();
         let mut txn = db.begin();
@@ -32,7 +32,7 @@ fn alter(db: &Db, changes: [&TableChange; 3]) -> Result<()> {
     db.store.alter_tables(&changes, &SchemaWait::default())
 }
 
-/// How many indexes each has.
+/// The number of indexes of each table.
 fn counts(tables: &[Arc<Table>; 3]) -> [usize; 3] {
     [0, 1, 2].map(|at| tables[at].layout().indexes.len())
 }
@@ -42,13 +42,13 @@ fn dropping(index: &str) -> TableChange {
 }
 
 #[test]
-fn several_tables_are_changed_as_one_or_not_at_all() {
+fn several_tables_are_changed_together_or_not_at_all() {
     let sizes = Sizes { lock_wait: Duration::from_millis(30), ..SMALL };
     let db = Db::create(Arc::new(MemEnv::new()), sizes);
     let tables = filled(&db, [300, 20, 300]);
     build(&db, &spec().indexes, &BuildProgress::default()).unwrap();
     assert_eq!(counts(&tables), [3; 3]);
-    // The last one is in use; then it has no such index.
+    // The last table is in use; then it has no such index.
     let (drop_a, none) = (dropping("by_a"), dropping("none"));
     let mut user = db.begin();
     user.update(&tables[2], &[1i64.into()], &[(1, 5i64.into())]).unwrap();
@@ -64,7 +64,7 @@ fn several_tables_are_changed_as_one_or_not_at_all() {
     assert_eq!(error.code(), Code::DefinitionInvalid);
     assert!(error.to_string().contains(NAMES[0]), "{error}");
     assert_eq!(counts(&tables), [3; 3]);
-    // All are open, with what they had.
+    // All are open, with their former indexes.
     for table in &tables {
         let mut txn = db.begin();
         txn.insert(table, &row_values(1000, 1, None, Some(1000))).unwrap();
@@ -87,9 +87,9 @@ fn marks(db: &Db) -> usize {
     rows.iter().filter(is_mark).count()
 }
 
-/// A crash leaves either all of a change of three tables, with its mark, or nothing.
+/// A crash leaves a change of three tables complete, with its mark, or without effect.
 #[test]
-fn a_crash_leaves_a_change_of_several_tables_whole() {
+fn a_change_of_several_tables_is_atomic_over_a_crash() {
     for durable in [true, false] {
         let env: Arc<dyn Env> = Arc::new(MemEnv::new());
         let db = Db::create(env.clone(), SMALL);
@@ -118,7 +118,7 @@ fn a_crash_leaves_a_change_of_several_tables_whole() {
         }
         assert_eq!(had, [2; 3]);
         assert_eq!([0, 1, 2].map(|at| tables[at].mark()), [0, u64::MAX, 0]);
-        // It goes when it is forgotten, and with its table.
+        // The mark is removed when it is forgotten, and with its table.
         alter(&db, [&TableChange { mark: 7, ..TableChange::default() }; 3]).unwrap();
         assert_eq!(marks(&db), 3);
         db.store.forget_mark(NAMES[0]).unwrap();
@@ -132,7 +132,7 @@ fn a_crash_leaves_a_change_of_several_tables_whole() {
 }
 
 #[test]
-fn indexes_of_several_tables_are_built_beside_writers_of_all() {
+fn indexes_of_several_tables_are_built_while_writers_continue() {
     let db = Db::new();
     let tables = filled(&db, [6_000, 0, 3_000]);
     let stop = AtomicBool::new(false);
@@ -162,9 +162,9 @@ fn indexes_of_several_tables_are_built_beside_writers_of_all() {
     assert_eq!((progress.phase(), progress.share()), (BuildPhase::Done, 1.0));
 }
 
-/// The rows of all tables are counted, and the share of the work is that of all.
+/// The rows of all tables are counted, and the share of the work covers all.
 #[test]
-fn the_progress_of_a_build_is_that_of_all_its_tables() {
+fn the_progress_of_a_build_covers_all_its_tables() {
     let db = Db::new();
     filled(&db, [3_000, 1_000, 2_000]);
     let (progress, shown) = (BuildProgress::default(), AtomicBool::new(false));
@@ -187,7 +187,7 @@ fn the_progress_of_a_build_is_that_of_all_its_tables() {
 }
 
 #[test]
-fn a_duplicate_in_one_table_takes_the_indexes_of_all_back() {
+fn a_duplicate_in_one_table_removes_the_new_indexes_of_all() {
     for bad in 0..3 {
         let db = Db::new();
         let tables = filled(&db, [300; 3]);
@@ -212,10 +212,10 @@ fn a_duplicate_in_one_table_takes_the_indexes_of_all_back() {
     }
 }
 
-/// A duplicate that comes into a table that is proved already, while others are read, fails the
-/// build; the statement that brings it goes on.
+/// A duplicate inserted into a table that is already proved, while others are read, fails the
+/// build; the inserting statement continues.
 #[test]
-fn a_duplicate_that_comes_behind_the_proof_of_its_table_fails_the_build() {
+fn a_duplicate_inserted_after_its_tables_proof_fails_the_build() {
     let came = Arc::new(Mutex::new(0));
     for seed in 0..8 {
         let came = came.clone();

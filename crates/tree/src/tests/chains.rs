@@ -1,5 +1,5 @@
-//! Overflow chains that two free at a time: a writer that meets an aborted operation reverts it,
-//! and so does the background.
+//! Overflow chains that two threads free at a time: a writer that meets an aborted operation rolls
+//! it back, and so does the background.
 
 use super::*;
 use evenkeel_base::{Code, PageNo};
@@ -26,16 +26,16 @@ fn all_log_space(db: &Db) -> evenkeel_log::Reserved {
     }
 }
 
-/// While one waits for log space another frees the chain, whose extent is given back and punched:
-/// there is no page to latch any more, and nothing is damaged.
+/// While a thread waits for log space, another one frees the chain, and its extent is given back
+/// and punched: the page can no longer be latched, and no damage is reported.
 #[test]
-fn a_chain_that_goes_while_log_space_is_waited_for_is_gone() {
+fn freeing_a_chain_that_another_thread_has_freed_is_no_error() {
     let sim = SimEnv::new(1);
     let env = sim.env();
     sim.run(vec![Box::new(move || {
         let db = Db::create(env, 2048);
         let tree = db.tree();
-        // So long that the next page lies in an extent of the tree's own.
+        // The value is so long that its next page is in an extent of the tree's own.
         let (first, value) = (chain(&tree, 2 << 20), chain(&tree, 1000));
         db.pages.flush_all().unwrap();
         overflow::free(&tree, &first).unwrap();
@@ -64,10 +64,10 @@ fn a_chain_that_goes_while_log_space_is_waited_for_is_gone() {
     })]);
 }
 
-/// A table may be dropped by the transaction that writes a value of it: what comes then is refused,
-/// whoever has the pages.
+/// A transaction may drop a table while it writes a value of it: the later pieces are refused,
+/// whichever tree has the pages by then.
 #[test]
-fn a_value_whose_pages_are_gone_is_not_written_on() {
+fn writing_on_to_a_value_without_its_pages_is_refused() {
     let db = Db::create(Arc::new(evenkeel_io::MemEnv::new()), 256);
     let tree = db.tree();
     let mut writer = OverflowWriter::new(&tree, OWNER);
@@ -88,7 +88,7 @@ fn a_value_whose_pages_are_gone_is_not_written_on() {
 
 /// A check that walks along a chain while it is freed names every page that is still in use.
 #[test]
-fn a_walk_beside_who_frees_misses_no_page() {
+fn a_walk_of_a_chain_during_its_free_names_every_used_page() {
     let gone_before_the_end = Arc::new(Mutex::new(0));
     for seed in 0..100 {
         let options = SimOptions { step_switch: 2, ..SimOptions::new(seed) };

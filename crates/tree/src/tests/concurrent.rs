@@ -12,8 +12,8 @@ fn key(group: u8, n: u64) -> Vec<u8> {
 const GROUPS: u8 = 3;
 const ROWS: u64 = 12_000;
 
-/// Every thread owns the keys of its group and keeps its own model; scanners check that what they
-/// see is in order. At the end the tree holds the union.
+/// Every thread owns the keys of its group and keeps its own model; scanners check the order of the
+/// rows that they read. At the end the tree holds the union.
 #[test]
 fn writers_and_scanners_agree() {
     let dir = tempfile::tempdir().unwrap();

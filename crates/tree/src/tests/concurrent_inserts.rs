@@ -1,5 +1,5 @@
-//! What a build may pass: all rows that it needs are read, whatever splits, compactions and merges
-//! do meanwhile, and few others.
+//! Rows that a build may skip: the build reads all rows that it needs, despite concurrent splits,
+//! reorganizations and merges, and few others.
 
 use super::*;
 use evenkeel_io::MemEnv;
@@ -12,7 +12,8 @@ fn key(n: u64) -> [u8; 8] {
     n.to_be_bytes()
 }
 
-/// The keys of rows that the build does not know to be young, and how many rows it met.
+/// The keys of rows that the build does not know to be younger than itself, and the number of rows
+/// it met.
 fn wanted(tree: &Tree) -> (BTreeSet<u64>, u64) {
     let mut met = 0;
     let mut cursor = tree.cursor();
@@ -33,9 +34,9 @@ fn insert(db: &Db, tree: &Tree, n: u64, txn: u64) {
     db.put(tree, &key(n), Put { flags: cell_flags::FIRST, txn, row: &ROW });
 }
 
-/// Rows that are there before, then many behind each of some of them.
+/// Rows from before the build, then many rows behind each of some of them.
 #[test]
-fn rows_appended_in_many_places_are_passed_unread() {
+fn a_build_skips_rows_appended_in_many_places() {
     let db = Db::create(Arc::new(MemEnv::new()), 4_096);
     let tree = db.tree();
     let place = |n: u64| (n / 200) << 32 | (n % 200);
@@ -43,7 +44,7 @@ fn rows_appended_in_many_places_are_passed_unread() {
     let (all, _) = wanted(&tree);
     assert_eq!(all.len(), 2_000);
     let watch = tree.watch_concurrent_inserts(TxnId(FROM), 1 << 20);
-    // Round and round, as writers of a place each do; all are settled, and full leaves compacted.
+    // Round and round, like one writer a place; all are settled, and full leaves are reorganized.
     for n in 200..3_000u64 {
         (0..10).for_each(|writer| insert(&db, &tree, writer << 32 | n, FROM + n));
     }
@@ -52,7 +53,7 @@ fn rows_appended_in_many_places_are_passed_unread() {
     println!("met {met} of {rows} rows");
     assert_eq!(found, all, "what was there, and nothing else");
     assert!(rows == 30_000 && met < 4_000, "met {met} of {rows} rows");
-    // No more leaves are known than were agreed on, and none behind the build.
+    // The watch knows at most the agreed number of leaves, and none behind the build.
     drop(watch);
     assert_eq!(wanted(&tree).1, rows);
     let watch = tree.watch_concurrent_inserts(TxnId(FROM), 5);
@@ -63,9 +64,9 @@ fn rows_appended_in_many_places_are_passed_unread() {
     check(&tree);
 }
 
-/// Against a model: inserts, changes and deletes beside a build, leaves reclaimed meanwhile.
+/// Against a model: inserts, changes and deletes during a build, with leaves reclaimed meanwhile.
 #[test]
-fn whatever_happens_no_row_is_passed_that_was_there() {
+fn a_build_reads_every_row_older_than_itself() {
     let (mut passed, mut merges) = (0, 0);
     for seed in 0..8 {
         let db = Db::create(Arc::new(MemEnv::new()), 4_096);
@@ -81,7 +82,7 @@ fn whatever_happens_no_row_is_passed_that_was_there() {
         }
         let _watch = tree.watch_concurrent_inserts(TxnId(FROM), 1 << 20);
         for step in 0..40 {
-            // Most of a step is about a part of the keys.
+            // Most operations of a step concern a part of the keys.
             let (from, len) = (rand.below(8_000), 1 + rand.below(2_000));
             let shrinks = rand.below(5) < 2;
             for _ in 0..400 {

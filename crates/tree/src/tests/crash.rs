@@ -35,7 +35,7 @@ fn work(db: &Db, tree: &Tree, seed: u64, made: &mpsc::Sender<Change>) -> Result<
     Ok(())
 }
 
-/// Gives the changes made and those that survived.
+/// Returns the numbers of changes made and of changes that survived.
 fn crash_once(seed: u64, policy: CrashPolicy) -> (usize, usize) {
     println!("seed {seed}");
     let sim = SimEnv::new(seed);
@@ -48,7 +48,7 @@ fn crash_once(seed: u64, policy: CrashPolicy) -> (usize, usize) {
         let tree = db.tree();
         db.log.wait_durable(Lsn(db.log.end().0 - 1)).unwrap();
         let _ = root_send.send(tree.root());
-        // The crash comes somewhere in here.
+        // The crash occurs somewhere in this work.
         disk.crash_at_change(disk.changes() + 1 + seed * 7919 % 900);
         let _ = work(&db, &tree, seed, &send);
     })]);

@@ -1,5 +1,5 @@
-//! "Dead since" in inner nodes: pages visited are counted; a model of versions says what a reader
-//! of each snapshot must be given, over trees that long keys make tall.
+//! "Dead since" in inner nodes: visited pages are counted, and a model of versions gives the rows
+//! that a reader of each snapshot must see, over trees that long keys make tall.
 
 use super::*;
 use evenkeel_base::metrics::Metric;
@@ -31,7 +31,7 @@ fn visits_to_first(tree: &Tree, at: Lsn, direction: Direction) -> (Option<u64>, 
     (first, evenkeel_pages::visits() - before)
 }
 
-/// Rows that a reader at `at` is given, deleted ones included.
+/// Rows that a reader at `at` gets, deleted ones included.
 fn rows_for(tree: &Tree, at: Lsn, direction: Direction) -> u64 {
     let mut cursor = tree.cursor();
     cursor.set_snapshot(Some(at));
@@ -54,8 +54,8 @@ fn load_rows(db: &Db, rows: u64) -> Tree {
     tree
 }
 
-/// Deletes `rows` rows from one end beside a snapshot at 50; returns the most pages that a younger
-/// reader visited to find the first live row.
+/// Deletes `rows` rows from one end while a snapshot at 50 exists; returns the largest number of
+/// pages that a younger reader visited to find the first live row.
 fn delete_beside_a_snapshot(db: &Db, tree: &Tree, rows: u64, direction: Direction) -> u64 {
     const BATCH: u64 = 2_000;
     db.commits.horizon.store(50, Ordering::SeqCst);
@@ -77,9 +77,9 @@ fn delete_beside_a_snapshot(db: &Db, tree: &Tree, rows: u64, direction: Directio
     most
 }
 
-/// However much was deleted, from either end; the old snapshot reads it all.
+/// Any number of deletes, from either end; the old snapshot reads every row.
 #[test]
-fn beside_an_old_snapshot_a_search_visits_few_pages_whatever_was_deleted() {
+fn a_search_visits_few_pages_of_deletes_kept_by_an_old_snapshot() {
     for direction in [Direction::Forward, Direction::Backward] {
         let most = [20_000u64, 80_000, 320_000].map(|rows| {
             let db = Db::create(Arc::new(MemEnv::new()), 16_384);
@@ -103,7 +103,7 @@ fn long_key(n: u64) -> Vec<u8> {
     key
 }
 
-/// The first row that a young reader finds, which is live, and the pages that it visits for it.
+/// The first row that a young reader finds, which is live, and the pages that it visits.
 fn long_to_first(tree: &Tree, at: Lsn) -> (Option<Vec<u8>>, u64) {
     let before = evenkeel_pages::visits();
     let mut cursor = tree.cursor();
@@ -121,23 +121,24 @@ fn long_to_first(tree: &Tree, at: Lsn) -> (Option<Vec<u8>>, u64) {
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// Rows appear, or get another version.
+    /// Inserts rows, or gives them another version.
     Put,
     Delete,
-    /// A transaction deletes them, is looked at by the background, and is rolled back.
+    /// A transaction deletes the rows, the background examines them, and the transaction rolls
+    /// back.
     DeleteAndRevert,
-    /// The same with rows that it puts in.
+    /// The same with rows that it inserts.
     PutAndRevert,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A change of a range of rows, by one transaction or by one each.
+    /// Changes a range of rows, in one transaction or in one each.
     Rows(Change, u64, u64),
     Reclaim,
-    /// The horizon moves on by a share of the commits it is behind.
+    /// The horizon advances by a fraction of the commits behind which it lags.
     Horizon(u64),
-    /// A read at a snapshot: a share of what lies between the horizon and now.
+    /// A read at a snapshot, given as a fraction of the way from the horizon to now.
     Read(u64, Direction),
     Reopen,
 }
@@ -161,10 +162,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Versions of a row: commit timestamp, transaction, is it there.
+/// Versions of a row: commit timestamp, transaction, and whether it exists.
 type History = Vec<(u64, u64, bool)>;
 
-/// Does a reader at `at` that seeks the row, from below or above, see it.
+/// True if a reader at `at` that seeks the row from below or above sees it.
 fn sees(tree: &Tree, n: u64, at: Lsn) -> bool {
     let key = long_key(n);
     let mut cursor = tree.cursor();
@@ -220,7 +221,8 @@ impl Versions {
         self.db.put(&self.tree, &long_key(n), Put { flags, txn, row: &ROW });
     }
 
-    /// Who made the newest version, and is it there; `None`: the tree may have no cell.
+    /// The transaction that made the newest version, and whether the row exists; `None`: the tree
+    /// may have no cell.
     fn newest(&self, n: u64) -> Option<(u64, bool)> {
         self.rows.get(&n).and_then(|h| h.last()).map(|(_, txn, live)| (*txn, *live))
     }
@@ -238,7 +240,7 @@ impl Versions {
         self.put(n, self.next_txn, live);
         self.state(self.next_txn, TxnState::Committed(Lsn(self.now)));
         self.rows.entry(n).or_default().push((self.now, self.next_txn, live));
-        // A reader that comes now must see the row, whatever is noted above it.
+        // A reader that starts now must see the row, whatever the nodes above it say.
         assert_eq!(sees(&self.tree, n, Lsn(self.now)), live, "row {n}");
     }
 
@@ -279,7 +281,7 @@ impl Versions {
         for (n, history) in &self.rows {
             let seen = history.iter().rev().find(|(cts, ..)| *cts <= at);
             if seen.is_some_and(|(.., live)| *live) {
-                // A version behind it is found by whoever is given the key.
+                // A version behind it is found by a reader that is given the key.
                 assert!(given.contains(&long_key(*n)), "row {n} is missing at {at}: {history:?}");
             }
         }
@@ -318,7 +320,7 @@ impl Versions {
             self.read(at, Direction::Forward);
             self.read(at, Direction::Backward);
         }
-        // Nobody needs what was deleted: it goes.
+        // No reader needs the deleted rows: they are removed.
         self.set_horizon(self.now);
         for _ in 0..KEYS {
             self.read(self.now, Direction::Forward);
@@ -343,14 +345,14 @@ proptest! {
 
 /// An inner node with a single child gets another one from a neighbour that has two.
 #[test]
-fn sharing_children_comes_to_an_end() {
+fn sharing_of_children_ends() {
     let mut all = Versions::new();
     all.change(&Change::Delete, 229, 10);
     all.change(&Change::Delete, 189, 24);
     all.run(&[]);
 }
 
-/// What the steps above must reach: inner nodes that are noted as dead, and rows that arrive there.
+/// The steps above must reach inner nodes that are noted as dead, and rows that arrive below them.
 #[test]
 fn rows_arrive_below_dead_inner_nodes() {
     let mut all = Versions::new();
@@ -375,10 +377,10 @@ fn rows_arrive_below_dead_inner_nodes() {
     all.run(&steps);
 }
 
-/// Leaves go one by one as the horizon rises: what inner nodes are merged with stays noted, and the
-/// root takes over the last one.
+/// Leaves are removed one by one as the horizon rises: a node that inner nodes are merged with
+/// stays noted, and the root takes over the last one.
 #[test]
-fn what_a_rising_horizon_leaves_is_noted_as_dead() {
+fn leaves_emptied_by_a_rising_horizon_are_noted_as_dead() {
     for live in [3, 0] {
         let mut all = Versions::new();
         all.change(&Change::Delete, 0, KEYS - live);
@@ -396,13 +398,13 @@ fn what_a_rising_horizon_leaves_is_noted_as_dead() {
     }
 }
 
-/// Inner nodes that are noted as dead at least while rows come and go.
+/// The minimum of inner nodes noted as dead while rows are inserted and deleted.
 const NOTED: u64 = 10;
 
-/// Changes rows of one thread and looks for each that it puts in, whatever is noted above it.
+/// Changes rows in one thread and looks for each inserted row, whatever the nodes above it say.
 fn change_and_look(db: &Db, tree: &Tree, thread: u64) -> BTreeSet<u64> {
     let (mut rand, mut live) = (Rand(thread), BTreeSet::new());
-    // Longer where the background gets little of a busy machine.
+    // Longer if the background gets little of a busy machine.
     let (start, noted) = (std::time::Instant::now(), || db.rt.metrics.get(Metric::DeadInnerNoted));
     for round in 0.. {
         if round >= 400 && (noted() > NOTED || start.elapsed().as_secs() >= 120) {
@@ -421,9 +423,9 @@ fn change_and_look(db: &Db, tree: &Tree, thread: u64) -> BTreeSet<u64> {
     live
 }
 
-/// Rows come and go below nodes that the background notes as dead, splits and merges.
+/// Rows are inserted and deleted below nodes that the background notes as dead, splits and merges.
 #[test]
-fn writers_see_their_rows_below_what_is_noted_as_dead() {
+fn writers_see_their_rows_below_nodes_noted_as_dead() {
     let db = Arc::new(Db::create(Arc::new(MemEnv::new()), 1_024));
     let tree = db.tree();
     db.commits.horizon.store(50, Ordering::SeqCst);
@@ -455,7 +457,7 @@ thread_local! {
     static HAS_STEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Memory, and something else to be done at the next step of a thread that `HAS_STEPS`.
+/// Memory, and an action to run at the next step of a thread that `HAS_STEPS`.
 #[derive(Default)]
 struct Stepped {
     memory: MemEnv,
@@ -475,7 +477,7 @@ impl Env for Stepped {
     }
 }
 
-/// The first live row that a locking scan comes to that goes on behind a deleted one.
+/// The first live row that a locking scan reaches when it continues behind a deleted one.
 fn live_behind(tree: &Tree, n: u64) -> Option<u64> {
     let mut cursor = tree.cursor();
     cursor.set_snapshot(Some(Lsn::MAX));
@@ -488,9 +490,9 @@ fn live_behind(tree: &Tree, n: u64) -> Option<u64> {
     None
 }
 
-/// A scan skips a dead leaf; before it reads the next one this is merged into the dead one.
+/// A scan skips a dead leaf; before it reads the next leaf, that one is merged into the dead one.
 #[test]
-fn a_leaf_that_is_merged_with_the_skipped_one_gives_its_first_row() {
+fn a_scan_returns_the_first_row_merged_into_a_skipped_leaf() {
     let env = Stepped::default();
     let at_step = env.at_step.clone();
     let db = Arc::new(Db::create(Arc::new(env), 512));
@@ -514,7 +516,7 @@ fn a_leaf_that_is_merged_with_the_skipped_one_gives_its_first_row() {
     let skips = counted(Metric::DeadSkips);
     assert_eq!(live_behind(&tree, 3), Some(first));
     assert!(counted(Metric::DeadSkips) > skips && check(&tree).leaf_pages == 2);
-    // What nobody sees any more goes, and then the leaf.
+    // Rows that no reader sees are removed, and then the leaf.
     db.put(&tree, &key(rows - 1), Put { flags: DELETED, txn: 5, row: b"" });
     let (reclaimer, skips) = (db.clone(), counted(Metric::DeadSkips));
     *at_step.lock() = Some(Box::new(move || {

@@ -1,5 +1,5 @@
-//! Figures that the design promises: fill after appends, storage reads of a cold update; and, when
-//! asked for, times.
+//! Figures that the design promises: fill after appends, storage reads of a cold update; and, on
+//! request, times.
 
 use super::*;
 use evenkeel_base::metrics::Metric;
@@ -15,7 +15,7 @@ fn appends_leave_full_leaves() {
     assert!(report.fill_percent() >= 97.0, "{report:?}");
 }
 
-/// As at the right edge, where many append, each in a place of his own.
+/// Many writers append, each at a place of its own, as at the right edge.
 #[test]
 fn appends_in_many_places_leave_full_leaves() {
     let fill = |settles: bool, mut key: Box<dyn FnMut(u64) -> u64>| {
@@ -24,7 +24,7 @@ fn appends_in_many_places_leave_full_leaves() {
         for n in 0..40_000u64 {
             let txn = 1 + n;
             if !settles {
-                // A snapshot that does not see it: its stamp stays.
+                // A snapshot does not see it, so its stamp stays.
                 db.commits.states.lock().insert(TxnId(txn), TxnState::Committed(Lsn(1)));
             }
             let put = Put { flags: cell_flags::FIRST, txn, row: &[7; 60] };
@@ -44,7 +44,7 @@ fn appends_in_many_places_leave_full_leaves() {
 }
 
 #[test]
-fn figures_of_leaves_are_exact_where_they_are_few_and_close_where_not() {
+fn leaf_figures_are_exact_for_few_leaves_and_close_for_many() {
     for (rows, exact) in [(3u64, true), (2_000, true), (60_000, false)] {
         let db = Db::create(Arc::new(MemEnv::new()), 16_384);
         let tree = db.tree();
@@ -64,7 +64,7 @@ fn figures_of_leaves_are_exact_where_they_are_few_and_close_where_not() {
 }
 
 #[test]
-fn an_estimate_goes_down_once_for_each_bound() {
+fn an_estimate_descends_once_for_each_bound() {
     let db = Db::create(Arc::new(MemEnv::new()), 4_096);
     let tree = db.tree();
     (0..50_000u64).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 60])));
@@ -79,10 +79,10 @@ fn an_estimate_goes_down_once_for_each_bound() {
     assert!((50..=200).contains(&rows), "{rows} rows of 100");
 }
 
-/// Whoever waits for the root to change it waits for one look at it, not for all of them: each look
-/// latches the root, and would wait behind him for ever.
+/// A writer that changes the root waits for one look at it, not for all of them: each look latches
+/// the root, and together they could hold up the writer forever.
 #[test]
-fn figures_of_leaves_are_read_beside_who_changes_the_root() {
+fn leaf_figures_do_not_hold_up_a_change_of_the_root() {
     let db = Arc::new(Db::create(Arc::new(MemEnv::new()), 4_096));
     let tree = db.tree();
     (0..2_000u64).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 100])));
@@ -107,7 +107,7 @@ fn figures_of_leaves_are_read_beside_who_changes_the_root() {
             mtr.write(root).unwrap();
         }
     });
-    // However slow the machine is: one look ends within two minutes.
+    // Even on a slow machine one look ends within two minutes.
     let mut seen = 0;
     while is_done.recv_timeout(Duration::from_secs(120)).is_err() {
         let now = looked.load(Ordering::SeqCst);
@@ -119,7 +119,7 @@ fn figures_of_leaves_are_read_beside_who_changes_the_root() {
 
 /// Ascending keys leave a first leaf that is half full, and others that are full.
 #[test]
-fn the_number_of_rows_is_near_where_keys_ascend() {
+fn row_estimates_are_near_for_ascending_keys() {
     for row_bytes in [0, 16, 120, 900] {
         let db = Db::create(Arc::new(MemEnv::new()), 16_384);
         let tree = db.tree();
@@ -136,7 +136,7 @@ fn the_number_of_rows_is_near_where_keys_ascend() {
             println!("{rows} rows of {row_bytes}: {off:+.3}, {visited} pages");
             assert!(off.abs() <= 0.05, "{rows} rows of {row_bytes} bytes: {about}");
             assert!(visited <= 160, "{visited} pages");
-            // Exact where there are no more than it looks at.
+            // The figures are exact if there are no more leaves than are examined.
             let there = tree.leaf_figures(&mut |_| 0).unwrap().leaves;
             if there <= 250.0 {
                 let off = leaves as f64 - there;
@@ -146,10 +146,10 @@ fn the_number_of_rows_is_near_where_keys_ascend() {
     }
 }
 
-/// The leaf behind the last begins with a guess at its keys' prefix: wrong where a byte turns over,
-/// with no, one or many rows in it by then.
+/// The leaf after the last starts with a guess at the prefix of its keys: the guess is wrong where
+/// a byte turns over, when the leaf has no, one or many rows.
 #[test]
-fn appends_go_on_where_the_prefix_ahead_was_wrong() {
+fn appends_continue_after_a_wrong_guess_of_the_prefix() {
     for (step, row_bytes) in [(1, 250), (1, 0), (60, 900), (255, 300), (4_099, 500)] {
         let db = Db::create(Arc::new(MemEnv::new()), 4_096);
         let tree = db.tree();
@@ -198,7 +198,7 @@ fn a_cold_random_update_reads_one_leaf() {
     assert!(reads[2] * 50 <= UPDATES, "{reads:?}");
 }
 
-/// A tree of rows `0..rows`, of which nothing is in memory but the pages above the leaves.
+/// A tree of rows `0..rows`, with only the pages above the leaves in memory.
 fn cold(dir: &std::path::Path, rows: u64) -> (Db, Tree) {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new(dir));
     let db = Db::create(env.clone(), 4_096);
@@ -214,7 +214,7 @@ fn cold(dir: &std::path::Path, rows: u64) -> (Db, Tree) {
     (db, tree)
 }
 
-/// Reads of files, pages read and rows found from `low` to below `high`.
+/// File reads, pages read and rows found from `low` to below `high`.
 fn range(db: &Db, tree: &Tree, direction: Direction, low: u64, high: u64) -> (u64, u64, u64) {
     let figures = || [Metric::FileReads, Metric::PageReads].map(|m| db.rt.metrics.get(m));
     let before = figures();
@@ -242,8 +242,8 @@ fn range(db: &Db, tree: &Tree, direction: Direction, low: u64, high: u64) -> (u6
 fn leaves_of_a_short_range_are_read_together() {
     let dir = tempfile::tempdir().unwrap();
     let (db, tree) = cold(dir.path(), 20_000);
-    // Six or seven leaves of 18 rows: a read of them all, and two where they have two parents; now
-    // and then a node above leaves has left the small pool.
+    // Six or seven leaves of 18 rows: one read of them all, and two if they have two parents;
+    // sometimes a node above the leaves has been evicted from the small pool.
     let (mut all, mut most) = (0, 0);
     for (i, low) in (1_000..19_000u64).step_by(500).enumerate() {
         let direction = [Direction::Forward, Direction::Backward][i % 2];
@@ -253,7 +253,7 @@ fn leaves_of_a_short_range_are_read_together() {
         (all, most) = (all + reads, most.max(reads));
     }
     assert!(all <= 36 * 2 && most <= 5, "{all} reads for 36 ranges, {most} at most");
-    // What is there already is not read again.
+    // Pages in the pool are not read again.
     let again = range(&db, &tree, Direction::Forward, 18_500, 18_600);
     assert_eq!(again, (0, 0, 100));
 }
@@ -269,14 +269,14 @@ fn an_estimate_of_a_short_range_reads_its_leaves_together() {
         let rows = tree.estimate(Bound::Included(&low_key), Bound::Included(&high_key)).unwrap();
         assert!((80..=120).contains(&rows), "{rows} rows of 100");
         reads += db.rt.metrics.get(Metric::FileReads) - before;
-        // Where the range goes on below another node above leaves, the scan reads what lies there;
-        // alone a leaf after another, these are seven reads each.
+        // Where the range continues below another node above leaves, the scan reads its leaves
+        // together; one at a time they would take seven reads each.
         let (left, _, rows) = range(&db, &tree, Direction::Forward, low, low + 100);
         assert_eq!(rows, 100);
         reads += left;
     }
     assert!(reads <= 36 * 2, "{reads} reads for 36 estimates and scans");
-    // A long one reads no more than the ways to its two ends.
+    // A long range reads no more pages than the paths to its two ends.
     let before = db.rt.metrics.get(Metric::PageReads);
     let (low_key, high_key) = (1_250u64.to_be_bytes(), 18_250u64.to_be_bytes());
     tree.estimate(Bound::Included(&low_key), Bound::Included(&high_key)).unwrap();
@@ -284,9 +284,9 @@ fn an_estimate_of_a_short_range_reads_its_leaves_together() {
     assert!(pages <= 5, "{pages} pages of two paths");
 }
 
-/// What a scan reads ahead ends where it does.
+/// The read-ahead of a scan ends where the scan ends.
 #[test]
-fn no_leaf_behind_the_end_is_asked_for() {
+fn read_ahead_ends_with_its_range() {
     let dir = tempfile::tempdir().unwrap();
     let (db, tree) = cold(dir.path(), 20_000);
     for (low, high) in [(2_000u64, 2_400u64), (6_000, 6_250), (9_000, 9_030)] {
@@ -294,7 +294,7 @@ fn no_leaf_behind_the_end_is_asked_for() {
         let rows = range(&db, &tree, Direction::Forward, low, high).2;
         assert_eq!(rows, high - low);
         let asked = db.pages.take_asked_bytes() / db.pages.page_size() as u64;
-        // Some are asked for and then read by the scan itself, which counts twice.
+        // Some pages are requested ahead and then read by the scan itself, which counts twice.
         let leaves = (high - low) / 16 + 2;
         assert!(asked <= 2 * leaves, "{asked} pages for {rows} rows");
     }
@@ -347,8 +347,8 @@ fn times() {
     println!("fill {:.1}%, {} levels", report.fill_percent(), report.levels);
 }
 
-/// A writer takes the frame of its leaf after the way there: as many writers as there are frames
-/// would each hold one and wait for another for ever.
+/// A writer takes the frame for its leaf after the descent: otherwise as many writers as there are
+/// frames would each hold one and wait for another forever.
 #[test]
 fn a_write_needs_one_frame_at_a_time() {
     const FRAMES: usize = 64;
@@ -356,7 +356,7 @@ fn a_write_needs_one_frame_at_a_time() {
     let tree = db.tree();
     (0..8_000u64).for_each(|n| _ = db.put(&tree, &n.to_be_bytes(), plain(&[7; 100])));
     assert!(check(&tree).leaf_pages > 3 * FRAMES as u64);
-    // All others are in use, as by writers that have not read their leaves yet.
+    // All other frames are in use, as by writers that have not read their leaves yet.
     let held: Vec<_> = (1..FRAMES).map(|_| db.pages.begin(1).unwrap()).collect();
     let (done, is_done) = std::sync::mpsc::channel();
     let (writer, root) = (db.clone(), tree.root());

@@ -80,7 +80,7 @@ fn pages_options(frames: usize) -> PagesOptions {
     PagesOptions { page_size: PAGE, pool_bytes: frames * PAGE, doublewrite: true, log_bytes }
 }
 
-/// Redo of everything since `from`, in the two passes that `PageRedo` asks for.
+/// Redo of every record since `from`, in the two passes that `PageRedo` asks for.
 struct Pass<'a, 'b> {
     redo: &'a mut PageRedo<'b>,
     first: bool,
@@ -182,7 +182,7 @@ impl Db {
         self.trees.create(TREE).unwrap()
     }
 
-    /// Runs reclaim beats until none has work, a second after what was done before.
+    /// Runs reclaim beats until none finds work, a second after the earlier changes.
     pub fn reclaim(&self) {
         self.trees.reclaim.pass_second();
         let merges = || self.rt.metrics.get(Metric::LeafMerges);
@@ -262,7 +262,7 @@ pub fn get(tree: &Tree, key: &[u8]) -> Option<(u8, Vec<u8>)> {
     found
 }
 
-/// Keys and rows of a range, both ends as the cursor sees them.
+/// Keys and rows of a range, with both bounds as the cursor takes them.
 pub fn scan(
     tree: &Tree,
     from: Bound<&[u8]>,

@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-/// A key whose length and beginning are by chance, up to the longest.
+/// A key of random length and beginning, up to the longest.
 fn wide_key(n: u64, key_max: usize) -> Vec<u8> {
     let len = match n % 4 {
         0 => key_max,
@@ -156,10 +156,10 @@ fn wide_key(n: u64, key_max: usize) -> Vec<u8> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 8))]
-    /// Rows at and a little below the limit of their key, among short ones: each is taken, wherever
-    /// its leaf must be cut; so it is grown and shrunk in place, and removed.
+    /// Rows at and slightly below the size limit of their key, among short ones: each is stored
+    /// wherever its leaf must be split, and can be grown and shrunk in place and removed.
     #[test]
-    fn rows_about_the_limit(
+    fn rows_near_the_size_limit_are_stored(
         steps in proptest::collection::vec((0..2_000u64, 0..8usize, 0..6u8), 1..250),
     ) {
         let db = Db::create(Arc::new(MemEnv::new()), 128);
@@ -206,7 +206,7 @@ fn long_keys_and_rows_at_the_limit() {
     assert_eq!(db.write(&tree, b"k", Some(plain(&long))).unwrap_err().code().name(), "RowTooLong");
 }
 
-/// Its pages are written at the end, which whoever waits for it may give up.
+/// A bulk load writes its pages at the end; its waiter may cancel that.
 #[test]
 fn the_end_of_a_bulk_load_asks_whether_to_go_on() {
     use evenkeel_base::{Code, Error};

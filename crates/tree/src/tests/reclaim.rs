@@ -1,4 +1,4 @@
-//! Compaction, reclaiming of leaves, "dead since".
+//! Reorganization and reclaiming of leaves, and "dead since".
 
 use super::*;
 use evenkeel_base::metrics::Metric;
@@ -44,7 +44,7 @@ fn the_low_end_is_found_at_once_after_mass_deletes() {
     assert!(after.leaf_pages <= 4, "{after:?}");
     assert!(after.inner_pages <= 3, "{after:?}");
     assert_eq!(db.trees.reclaim_len(), 0);
-    // And everything.
+    // And every row.
     (ROWS - 100..ROWS).for_each(|n| {
         db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[7; 60] });
     });
@@ -107,8 +107,8 @@ fn a_snapshot_keeps_rows_and_younger_readers_skip_them() {
     assert_eq!(first_live(&db, &tree, None), (Some(77), 0));
 }
 
-/// A queue beside an old snapshot: full inner nodes, leaves that were looked at when half of their
-/// rows were left, more waiting for the horizon than one beat looks at.
+/// A queue beside an old snapshot: full inner nodes, leaves that were examined with half of their
+/// rows left, and more leaves waiting for the horizon than one beat examines.
 #[test]
 fn beside_an_old_snapshot_the_low_end_is_found_at_once() {
     let db = Db::create(Arc::new(MemEnv::new()), 8_192);
@@ -123,7 +123,7 @@ fn beside_an_old_snapshot_the_low_end_is_found_at_once() {
         db.commits.states.lock().insert(TxnId(txn), TxnState::Active);
         for n in batch * BATCH..(batch + 1) * BATCH {
             db.put(&tree, &key(n), Put { flags: DELETED, txn, row: &[7; 60] });
-            // The background is awake: it sees leaves that are not dead yet.
+            // The background is awake: it examines leaves that are not dead yet.
             if n % 50 == 0 {
                 db.reclaim();
             }
@@ -136,7 +136,8 @@ fn beside_an_old_snapshot_the_low_end_is_found_at_once() {
     }
     assert!(most < 4 * BATCH, "{most} dead rows were read");
     assert_eq!(check(&tree).rows, ROWS, "the snapshot reads them all");
-    // The snapshot ends. All that waited is forgotten, as by a restart: scans ask for it.
+    // The snapshot ends. All waiting leaves are forgotten, as by a restart: scans request them
+    // again.
     db.trees.reclaim.forget(&db.trees, tree.id());
     db.commits.horizon.store(1_000, Ordering::SeqCst);
     for _ in 0..200 {
@@ -148,7 +149,7 @@ fn beside_an_old_snapshot_the_low_end_is_found_at_once() {
 }
 
 #[test]
-fn a_scan_over_dead_rows_asks_for_compaction() {
+fn a_scan_over_dead_rows_requests_reclaim() {
     let db = Db::create(Arc::new(MemEnv::new()), 256);
     let tree = db.tree();
     (0..45).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 40])));
@@ -176,9 +177,9 @@ fn a_full_leaf_drops_settled_stamps_before_it_splits() {
     assert!(settled.leaf_pages * 10 < open.leaf_pages * 9, "{settled:?} {open:?}");
 }
 
-/// What a transaction that stays open has deleted is not looked at with each commit of others.
+/// The deletes of a transaction that stays open are not examined at each commit of others.
 #[test]
-fn undecided_deletes_are_not_looked_at_whenever_the_horizon_rises() {
+fn undecided_deletes_are_not_examined_at_each_rise_of_the_horizon() {
     let sim = evenkeel_io::sim::SimEnv::new(1);
     let env = sim.env();
     let (send, end) = std::sync::mpsc::channel();
