@@ -114,7 +114,9 @@ impl Arena {
         // SAFETY: the range is the allocation just made; the call is advice and may fail. Miri does
         // not know it.
         #[cfg(not(miri))]
-        unsafe { libc::madvise(base.as_ptr().cast(), count * CHUNK, libc::MADV_HUGEPAGE) };
+        unsafe {
+            libc::madvise(base.as_ptr().cast(), count * CHUNK, libc::MADV_HUGEPAGE)
+        };
         owned.push(Owned(base, layout));
         for i in 0..count {
             // SAFETY: i * CHUNK is inside the allocation of count * CHUNK bytes.
