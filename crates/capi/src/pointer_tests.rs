@@ -1,6 +1,6 @@
-//! What goes through pointers, called as C++ calls it: names and values in, rows, records and errors
-//! out, handles made and freed. Records and buffers have exactly the bytes that are named, so the
-//! address sanitizer and Miri see each byte that is read or written beyond them.
+//! The functions of the C interface called with raw pointers, as the plugin calls them. Records and
+//! buffers have exactly the named number of bytes, so the address sanitizer and Miri report each
+//! access beyond them.
 
 use crate::database::*;
 use crate::inspect::*;
@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 
 const OPEN_END: EkBound = EkBound { kind: EK_UNBOUNDED, values: null(), len: 0 };
-/// So long that a row buffer reads it only when it is asked for.
+/// The length of a value that a row buffer reads only when a plan asks for it.
 const LONG: usize = (1 << 20) + 1;
 const NULL: EkValue = EkValue { kind: EK_NULL, bits: 0, bytes: EkBytes::NONE };
 
@@ -61,7 +61,7 @@ fn open() -> *mut EkDatabase {
     let mut error = no_error();
     let made = |error: &mut EkError| {
         let (columns, len) = (columns.as_ptr(), columns.len());
-        // SAFETY: all of it is there during the call.
+        // SAFETY: all arguments live during the call.
         unsafe {
             ek_create_table(
                 db,
@@ -99,7 +99,7 @@ fn begin(db: *mut EkDatabase) -> *mut EkTxn {
 
 fn insert(txn: *mut EkTxn, row: &[EkValue]) -> (i32, EkError) {
     let mut error = no_error();
-    // SAFETY: the row is there during the call.
+    // SAFETY: the row lives during the call.
     (unsafe { ek_insert(txn, text("t"), row.as_ptr(), row.len(), &mut error) }, error)
 }
 
@@ -174,8 +174,8 @@ fn puts(room: u32, beneath: &[u8]) -> [EkPut; 2] {
     [plain, name]
 }
 
-/// Reads all rows of the index into records with `room` bytes for names: what each call answered,
-/// and the records.
+/// Reads all rows of the index into records with `room` bytes for names. Returns the result of each
+/// call and its record.
 fn read_records(txn: *mut EkTxn, room: u32) -> Vec<(i32, Vec<u8>)> {
     let beneath = vec![7u8; 1 + room as usize];
     let (puts, mut error, mut found) = (puts(room, &beneath), no_error(), Vec::new());
@@ -212,7 +212,7 @@ fn read_records(txn: *mut EkTxn, room: u32) -> Vec<(i32, Vec<u8>)> {
 }
 
 #[test]
-fn a_scan_writes_into_a_record_what_fits_there_and_nothing_beside_it() {
+fn a_scan_writes_a_record_within_its_columns_or_fails() {
     let db = filled(0);
     let txn = begin(db);
     // From the last name down; NULLs come first in the index.
@@ -234,7 +234,7 @@ fn a_scan_writes_into_a_record_what_fits_there_and_nothing_beside_it() {
 }
 
 #[test]
-fn changes_by_key_bytes_and_by_the_row_read_last() {
+fn rows_change_by_key_bytes_and_by_the_row_read_last() {
     let db = filled(0);
     let txn = begin(db);
     let (row, mut error) = (ek_row_new(), no_error());
@@ -304,7 +304,7 @@ unsafe extern "C" fn no_end(_: *mut c_void, _: i32, _: u32) -> i32 {
 }
 
 #[test]
-fn prepared_transactions_locks_and_checks_are_told_through_callbacks() {
+fn callbacks_receive_prepared_transactions_locks_and_problems() {
     let db = filled(0);
     let (txn, mut error) = (begin(db), no_error());
     assert_eq!(insert(txn, &[int(100), bytes(b"prepared"), NULL, NULL]).0, 0);

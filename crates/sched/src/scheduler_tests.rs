@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The governor holds an index build back beside users who wait for a device of 10 MB/s; once asked
-/// to stop, no thread of the build pauses any longer.
+/// While users wait for a device of 10 MB/s, the governor makes the threads of an index build
+/// pause. Once the build is asked to stop, none of them pauses any longer.
 #[test]
 fn a_build_asked_to_stop_ends_its_pauses() {
     const MIB: u64 = 1 << 20;

@@ -300,10 +300,11 @@ fn a_second_cycle_behind_a_deadlock_victim_is_broken() {
     assert_eq!((w.txns.lock_bytes(), w.txns.locks.count()), (0, 0));
 }
 
-/// Of two with as many operations the one with fewer locks gives up, whether it is older or younger
-/// and whichever of the two closes the cycle; with as many locks the younger one.
+/// Of two transactions with the same number of operations the one with fewer locks is the victim,
+/// whether it is older or younger and whichever of the two closes the cycle. With the same number
+/// of locks the younger one is the victim.
 #[test]
-fn among_equals_fewer_locks_give_up() {
+fn fewer_locks_decide_between_transactions_with_equal_undo() {
     for (locks, victim) in [([1, 3], 0), ([3, 1], 1), ([2, 2], 1)] {
         for first in [0, 1] {
             let w = world(small());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Programs of others on ENGINE=EVENKEEL, unchanged but for the last: each of sysbench's tests, mariadb-dump
---single-transaction beside writers and back again, the insert benchmark as iibench.py has it, an ORM (SQLAlchemy: a
-program over it, and its own suite for dialects, without foreign keys). Prints "N passed, N failed".
+"""Runs programs of other projects on ENGINE=EVENKEEL: each of sysbench's tests; mariadb-dump --single-transaction while
+a client writes, and the load of that dump; the insert benchmark (iibench.py); a program over SQLAlchemy (orm.py); and
+SQLAlchemy's own suite for dialects, from whose tables foreign keys are left out. Prints "N passed, N failed".
 """
 import os
 import pathlib
@@ -47,7 +47,7 @@ class Test:
         print("\n".join(self.log.read_text(errors="replace").splitlines()[-5:]), file=sys.stderr, flush=True)
 
     def does(self, command, **how):
-        """Whether a program succeeds; what it says is in the log."""
+        """Runs a program with its output in the log; true if it succeeds."""
         with open(self.log, "a") as log:
             try:
                 done = subprocess.run(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT, **how)
@@ -80,7 +80,7 @@ class Test:
                          and self.is_all_ours() and self.sysbench(test, "cleanup"))
 
     def dump(self, program):
-        """Money moves between accounts while it is dumped: no dump sees half of a move."""
+        """A client moves money between accounts during the dump; the dump must not contain half of a move."""
         self.log.write_text("")
         self.server.sql(BANK)
         mover = subprocess.Popen(self.server.client("-e", "call move(1000000)", database="bank"),
@@ -110,7 +110,7 @@ class Test:
             "select count(*), sum(money), count(distinct money) > 1 from copy.account") == wanted
 
     def python(self):
-        """The Python of these programs, with what they need."""
+        """A Python with the packages that these programs need."""
         folder = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "clients"
         python = folder / "bin/python"
         if not (python.exists() and self.does([python, "-c", "import sqlalchemy, pymysql, pytest"])):
@@ -121,7 +121,7 @@ class Test:
     def inserted(self):
         return self.server.status("evenkeel_rows_inserted")
 
-    def alchemys_suite(self, python):
+    def sqlalchemy_suite(self, python):
         """Its own tests, with one exception: FOREIGN KEY, which the engine refuses, is left out of the CREATE TABLE of
         its tables (sqlalchemy/conftest.py). sqlalchemy/requirements.py says which tests this server or an engine
         without foreign keys cannot pass, and why."""
@@ -139,7 +139,7 @@ class Test:
 
 
 def needed():
-    """The program that dumps."""
+    """Checks that the programs are installed; the path of mariadb-dump."""
     if not shutil.which("sysbench"):
         raise Missing("sysbench is missing: bash scripts/deps.sh servers")
     version = subprocess.run(["sysbench", "--version"], capture_output=True, text=True).stdout.strip()
@@ -160,7 +160,7 @@ def all_programs(servers):
     python = test.python()
     test.outcome("iibench", test.does([python, TESTS / "iibench.py", test.server.socket, "evenkeel"], timeout=900))
     test.outcome("SQLAlchemy", test.does([python, TESTS / "orm.py", test.server.socket]))
-    test.outcome("SQLAlchemy's suite", test.alchemys_suite(python))
+    test.outcome("SQLAlchemy's suite", test.sqlalchemy_suite(python))
     print(f"{test.passed} passed, {test.failed} failed")
     return test.failed > 0
 

@@ -212,9 +212,9 @@ fn keeps_up(bottom: u64, merged: u64, young: &[u64]) -> (World, u64) {
 }
 
 /// D3: while an index grows to 1,000 generations, compactions that move eight generations while one
-/// arrives keep ingest even; a smaller index needs a lower rate, one of 6,000 needs 14. Earlier,
-/// ingest fell to a tenth at such rates, and at twice the rate for an index of 100: a compaction
-/// into the bottom took all tiers as inputs, and left little to compact beside it.
+/// arrives keep ingest even; a smaller index needs a lower rate, one of 6,000 needs 14. If a
+/// compaction into the bottom run took all tiers as inputs, few runs would be left that other
+/// compactions could join meanwhile, and ingest would fall to a tenth.
 #[test]
 fn ingest_is_even_beside_a_long_compaction() {
     for (bottom, merged) in [(10, 5), (33, 5), (100, 6), (200, 7), (333, 8), (933, 10), (2_000, 14)]

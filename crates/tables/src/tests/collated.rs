@@ -222,7 +222,8 @@ fn without_its_collation_a_key_cannot_be_made() {
     assert_eq!(error.code(), Code::CollationChanged);
 }
 
-/// Bytes stored in an entry beside its key count for its length, in writes and in builds.
+/// The length of an entry includes the bytes that it stores in addition to its key, both when a row
+/// is written and when the index is built.
 #[test]
 fn stored_bytes_count_for_the_length_of_an_entry() {
     let db = Db::new();

@@ -523,7 +523,7 @@ fn a_writer_that_waits_for_undo_memory_holds_no_log_space() {
         drop(loser);
         pass(100);
         db.store.txns.set_memory(0, 32 << 20);
-        // The first of these fits in the small part, the next ones do not fit beside it.
+        // The small part of the log has room for the first of these inserts only.
         let done = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let mut tasks = Vec::new();
         for n in 1..4i64 {
