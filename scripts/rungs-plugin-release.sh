@@ -14,7 +14,7 @@ rung 1-plugin-xa-crash env EVENKEEL_KILLS=40 python3 -B "$plugin_tests"/test_xa_
 rung 1-plugin-two-engines env EVENKEEL_ROUNDS=10 python3 -B "$plugin_tests"/test_two_engines.py
 # The server's end in front of every step of a DDL statement.
 rung 1-plugin-ddl-crash env EVENKEEL_SEED="$RANDOM" EVENKEEL_DDL_KILLS=1000 python3 -B "$plugin_tests"/test_ddl_crash.py
-# The server's main suites, each test with our engine in the place of the others, beside InnoDB's output.
+# The server's main suites, each test with our engine in the place of the others, beside the server's own result or InnoDB's output.
 rung 1-suites python3 -B "$plugin_tests"/suites.py run --jobs 4 \
     main innodb gcol vcol parts handler versioning period json binlog rpl sql_sequence
 # The longest value that the server lets through.

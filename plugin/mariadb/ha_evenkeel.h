@@ -153,6 +153,7 @@ private:
   bool checks_in_order() const;
   bool checks_before_writing() const;
   int lock_checked(const Bound &at);
+  bool count_rows(bool looked_at, ek_error *error);
   void average_keys();
   time_t made_at() const;
   ek_bytes name() const { return ek_text(m_name); }
