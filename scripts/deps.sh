@@ -29,7 +29,7 @@ server() {
     esac
     # Not there for every version: scripts/compare goes without and says so.
     [ "$task" != servers ] || bash scripts/mariadb.sh rocksdb >/dev/null || true
-    [ "$task" != test ] || bash scripts/mariadb.sh suite >/dev/null
+    [ "$task" != test ] || { bash scripts/mariadb.sh backup; bash scripts/mariadb.sh suite; } >/dev/null
     exit $?
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The MariaDB server that the plugin is built for: its packages and the headers of the very same
-# version: scripts/mariadb.sh install | needs | headers | suite | rocksdb | version
+# version: scripts/mariadb.sh install | needs | headers | suite | rocksdb | backup | version
 #
 # A plugin loads only into the version it was built for, so packages and source must agree. Debian's
 # archives do not always have the source of their newest package: the newest version that has both
@@ -15,7 +15,7 @@ mariadb_packages=(mariadb-server-core mariadb-client-core mariadb-common libmari
 
 say() { echo "mariadb: $*" >&2; }
 
-for part in headers packages unpacked; do
+for part in headers packages unpacked backup; do
     # shellcheck disable=SC1090
     source "$mariadb_root/scripts/mariadb/$part.sh"
 done
@@ -25,6 +25,7 @@ case "${1:-}" in
     headers) mariadb_headers ;;
     suite) mariadb_suite ;;
     rocksdb) mariadb_rocksdb ;;
+    backup) mariadb_backup ;;
     version) installed_version ;;
     *) sed -n '2,3p' "$0" >&2; exit 2 ;;
 esac

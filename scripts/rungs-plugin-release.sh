@@ -17,6 +17,10 @@ rung 1-plugin-ddl-crash env EVENKEEL_SEED="$RANDOM" EVENKEEL_DDL_KILLS=1000 pyth
 # The server's main suites, each test with our engine in the place of the others, beside the server's own result or InnoDB's output.
 rung 1-suites python3 -B "$plugin_tests"/suites.py run --jobs 4 \
     main innodb gcol vcol parts handler versioning period json binlog rpl sql_sequence
+# Backups beside writers, restored under a second server.
+rung 1-plugin-backup python3 -B "$plugin_tests"/test_backup.py
+# Stock mariadb-backup beside an armed one: both engines and the binlog as of one moment.
+rung 1-plugin-armed-backup python3 -B "$plugin_tests"/test_armed_backup.py
 # The longest value that the server lets through.
 rung 1-plugin-large-blob python3 -B "$plugin_tests"/test_large_blob.py
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.

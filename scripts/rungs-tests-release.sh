@@ -10,7 +10,7 @@ rung 0-properties env PROPTEST_CASES=10240 "${tests[@]}" -p evenkeel-format -p e
 rung 1-large-value timeout 1800 \
     "${tests[@]}" -p evenkeel --test large_values -- --ignored --test-threads 1 a_value
 rung 1-small-log timeout 1800 env EVENKEEL_OPS=10000000 \
-    "${tests[@]}" -p evenkeel --test large_values -- --ignored --nocapture small_op
+    "${tests[@]}" -p evenkeel --test large_values -- --ignored --nocapture small_updates
 
 rung 1-churn timeout 3600 "${tests[@]}" -p evenkeel --test churn -- \
     --ignored --nocapture
@@ -18,11 +18,11 @@ rung 1-churn timeout 3600 "${tests[@]}" -p evenkeel --test churn -- \
 # The trust rungs at their release sizes. Seeds of the simulator from a place of this run's own.
 first=$((RANDOM * 100000))
 rung 2-simulator env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_SEEDS=20000 \
-    "${tests[@]}" -p evenkeel-sim --test rungs -- --nocapture seeds
+    "${tests[@]}" -p evenkeel-sim --test rungs -- --nocapture random_sessions
 # A preemption more: three of two threads, two of more, which are a million schedules.
 rung 3-models env EVENKEEL_SCHEDULES=20000 EVENKEEL_PREEMPTIONS=1 \
     "${tests[@]}" -p evenkeel-sim --test models -- --nocapture
-rung 2-crashes env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_ROUNDS=100 \
+rung 2-crashes env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_ROUNDS=100 EVENKEEL_SIM_SURVIVORS=2 \
     "${tests[@]}" -p evenkeel-sim --test crashes -- --nocapture
 # Every call of the scripts, of a schedule of this run's own.
 rung 2-failing-calls env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_CALLS=100000 \
@@ -31,6 +31,8 @@ rung 4-fuzz env EVENKEEL_FUZZ=50 "${tests[@]}" -p evenkeel-trust --test fuzz
 rung 5-rot env EVENKEEL_ROT=50000 "${tests[@]}" -p evenkeel-trust --test rot
 rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 EVENKEEL_BUILD_ROWS=5000000 \
     "${tests[@]}" -p evenkeel-trust --test limits
+# Stores that are damaged, and stores that a loss of power has left, salvaged.
+rung 5-salvage "${tests[@]}" -p evenkeel-salvage --lib -- --ignored --nocapture two_hundred
 rung 3-cancelled-builds env EVENKEEL_CANCELLATIONS=120 \
     "${tests[@]}" -p evenkeel-tables --lib -- cancelling_at_any_moment
 rung 7-huge-loser env EVENKEEL_LOSER_ROWS=10000000 \

@@ -1,11 +1,11 @@
 # Sourced by test.sh and test-release.sh: `rung NAME COMMAND...` runs one rung of the ladder, tells
 # the minutes of the ladder before it, and stops at the first failure; `rungs_done` prints the minutes
-# that each took, and says so where they are more in all than `budget_minutes`, if that is set;
-# `rungs_within MINUTES` says so of the rungs before it. The first and the last
-# tell the commit: with that and the seed that a test prints, a failure is had again. What a rung
+# that each took, and says so where they are more in all than `budget_minutes`, if that is set. The first
+# and the last tell the commit: with that and the seed that a test prints, a failure is had again. What a rung
 # printed stays in `target/rungs/LADDER`. A signal that ends the ladder is told with the rung and its
 # seconds.
 set -euo pipefail
+source scripts/rungs-beside.sh
 rung_names=()
 rung_seconds=()
 rung_now=none rung_start=0
@@ -13,6 +13,7 @@ rung_logs=target/rungs/$(basename "$0" .sh)
 
 ended_by() {
     trap - "$1"
+    end_beside
     echo "== ended by SIG$1 in rung $rung_now after $((SECONDS - rung_start)) s, $(minutes "$SECONDS")" \
         "min of the ladder, at commit $(commit)"
     kill -s "$1" $$
@@ -59,23 +60,18 @@ rung() {
     fi
     rung_names+=("$name")
     rung_seconds+=($((SECONDS - start)))
-}
-
-# The rungs until here took no more than so many minutes.
-rungs_within() {
-    [ "$SECONDS" -le $(($1 * 60)) ] ||
-        echo "== WARNING: $(minutes "$SECONDS") minutes until here, more than the budget of $1"
+    rungs_beside_look
 }
 
 rungs_done() {
+    rungs_beside_done
     echo "== minutes per rung, at commit $(commit)"
-    local i total=0
+    local i
     for i in "${!rung_names[@]}"; do
         awk -v s="${rung_seconds[$i]}" -v n="${rung_names[$i]}" 'BEGIN {printf "%6.1f  %s\n", s / 60, n}'
-        total=$((total + rung_seconds[i]))
     done
-    awk -v s="$total" 'BEGIN {printf "%6.1f  in all\n", s / 60}'
-    if [ -n "${budget_minutes:-}" ] && [ "$total" -gt $((budget_minutes * 60)) ]; then
+    awk -v s="$SECONDS" 'BEGIN {printf "%6.1f  in all\n", s / 60}'
+    if [ -n "${budget_minutes:-}" ] && [ "$SECONDS" -gt $((budget_minutes * 60)) ]; then
         echo "== WARNING: more than the budget of $budget_minutes minutes"
     fi
 }

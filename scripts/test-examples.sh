@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 stores=$(mktemp -d)
 trap 'rm -rf "$stores"' EXIT
-for example in queue time_series transfers; do
+for example in queue time_series event_store ledger cache documents; do
     cargo run --quiet --profile test -p evenkeel --example "$example" -- "$stores/$example"
     "$target/release/evenkeel" check "$stores/$example"
 done

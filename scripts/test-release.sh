@@ -13,15 +13,22 @@ if cargo deny fetch db >/dev/null 2>&1; then
 else
     echo "== rung 0-advisories skipped: the database of advisories cannot be fetched"
 fi
-# The crates with unsafe code. Two of them need components of the nightly compiler.
-rung 0-address-sanitizer bash scripts/sanitize.sh address
-for sanitizer in thread miri; do
-    if bash scripts/sanitize.sh $sanitizer has-no-such-test >/dev/null 2>&1; then
-        rung 0-$sanitizer bash scripts/sanitize.sh $sanitizer
+# The crates with unsafe code, under sanitizers. Exit code 3: a component cannot be fetched.
+for sanitizer in address thread miri; do
+    fetched=0
+    python3 scripts/sanitize.py --fetch $sanitizer || fetched=$?
+    if [ $fetched = 3 ]; then
+        echo "== rung 0-$sanitizer skipped: its toolchain cannot be fetched"
     else
-        echo "== rung 0-$sanitizer skipped: it cannot be built here"
+        rung 0-$sanitizer python3 scripts/sanitize.py $sanitizer
     fi
 done
+# Other systems, and the oldest compiler: what rustup fetches.
+if rustup target add aarch64-unknown-linux-gnu >/dev/null 2>&1; then
+    rung 0-targets bash scripts/check-targets.sh
+else
+    echo "== rung 0-targets skipped: rustup cannot fetch other targets here"
+fi
 bash scripts/deps.sh compare
 lib=$(dirname "$(find /usr/lib -name librocksdb.so | head -n 1)")
 rung 1-peers env ROCKSDB_LIB_DIR="$lib" cargo test --quiet --target-dir target/peers \

@@ -1,9 +1,10 @@
 #!/bin/bash
-# The ladder that every change must pass, narrowest first.
+# The ladder that every change must pass: what is quick first, then the plugin's rungs with those of the crates
+# (test-crates.sh) beside them.
 cd "$(dirname "$0")/.."
 source scripts/rungs.sh
-# On 2 cores, once built.
-budget_minutes=60
+# On 2 cores, builds included.
+budget_minutes=40
 
 # Peers of the comparison are built only by `cargo run -p evenkeel-bench-compare`.
 rung 0-style bash -c 'cargo fmt --all --check && cargo xtask tidy'
@@ -13,38 +14,13 @@ if command -v cargo-deny >/dev/null; then
 else
     echo "== rung 0-licences skipped: cargo-deny is not installed; tidy has checked licences and sources"
 fi
-rung 1-tests cargo test --quiet --workspace --no-fail-fast --exclude evenkeel-sim
-# What readers and writers see of each other at each isolation level; prints the table.
-rung 1-isolation cargo test --quiet -p evenkeel-trust --test isolation hermitage -- --nocapture
-# Models panic where they should; what that prints is nobody's to read.
-rung 2-models cargo test --quiet -p evenkeel-sim --lib --test models
-# 2,000 seeds; these, events and states are printed. More seeds before a release. These use every core
-# themselves; the others one for each of their tests.
-rung 2-simulator cargo test --quiet -p evenkeel-sim --test rungs --test crashes --test builds \
-    -- --nocapture --test-threads 1
-# The same scripts with a call of the disk that fails, at each of their calls or a sample of them, and
-# in the opens after crashes; what came of them is printed, and an outcome that never came fails.
-rung 2-failing-calls cargo test --quiet -p evenkeel-sim --test failing_calls \
-    -- --nocapture --test-threads 1
-simulations=()
-for file in crates/sim/tests/*.rs; do
-    name=$(basename "$file" .rs)
-    case $name in rungs | crashes | failing_calls | builds | planted) ;; *) simulations+=(--test "$name") ;; esac
-done
-rung 2-simulations cargo test --quiet -p evenkeel-sim "${simulations[@]}" -- --nocapture
-# Faults planted on purpose, each caught by the rung named for it; prints the table.
-rung 2-planted cargo test --quiet -p evenkeel-sim --test planted -- --nocapture
-# The same for those that a test of their own crate catches, a second each once it is built.
-rung 2-planted-crates python3 scripts/test_planted.py crates
-# With 16 MiB of memory: an update of 5M rows and its rollback, a value of 1 GiB in and out.
-rung 3-limits env EVENKEEL_UPDATE_ROWS=5000000 \
-    cargo test --quiet -p evenkeel-trust --test limits a_great_update -- --nocapture
-rung 3-large-value cargo test --quiet -p evenkeel --test large_values -- --ignored a_value_of_1_gib
-rungs_within 25
+# All tests at once: `--quiet` of the later rungs says nothing while it builds.
+rung 0-build cargo test --quiet --workspace --no-run
+rungs_beside scripts/test-crates.sh
 rung 1-binary cargo build --quiet --release -p evenkeel-cli
 rung 1-examples bash scripts/test-examples.sh
 rung 1-report bash scripts/test-report.sh
-# By what figures are met or missed; what of a binlog counts after a kill.
+# The rule by which a figure meets its bar; the rule by which a binlog is cut after a kill.
 rung 1-verdicts bash -c 'python3 -B scripts/compare/test_verdicts.py && python3 -B plugin/mariadb/tests/test_whole_binlogs.py'
 source scripts/rungs-plugin.sh
 rungs_done

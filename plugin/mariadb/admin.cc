@@ -1,7 +1,9 @@
-/* CHECK, ANALYZE and OPTIMIZE TABLE. */
+/* CHECK, REPAIR, ANALYZE and OPTIMIZE TABLE. */
 #include "ha_evenkeel.h"
 #include "entry.h"
+#include "index_build.h"
 #include "transaction.h"
+#include <my_check_opt.h>
 
 struct Check
 {
@@ -62,6 +64,65 @@ int ha_evenkeel::check(THD *thd, HA_CHECK_OPT *)
     return HA_ADMIN_FAILED;
   }
   return found ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
+}
+
+/* A row of the statement's result, and a line of the log. The server names the table of a row, but not the
+   partition. */
+static void tell(THD *thd, const std::string &table, bool is_bad, const std::string &what)
+{
+  const size_t partition= table.find("#P#");
+  const bool is_named= partition == std::string::npos || what.find(table) != std::string::npos;
+  const std::string line= is_named ? what : "partition " + table.substr(partition + 3) + ": " + what;
+  /* A warning of a printed format would be cut. */
+  if (is_bad)
+    sql_print_warning("EVENKEEL: REPAIR TABLE %s: %s", table.c_str(), line.c_str());
+  else
+    sql_print_information("EVENKEEL: REPAIR TABLE %s: %s", table.c_str(), line.c_str());
+  push_warning(thd, is_bad ? Sql_condition::WARN_LEVEL_WARN : Sql_condition::WARN_LEVEL_NOTE,
+               is_bad ? ER_NOT_KEYFILE : ER_UNKNOWN_ERROR, line.c_str());
+}
+
+/* Whether rows that cannot be read may be given up: REPAIR TABLE ... EXTENDED, and ... FORCE where the server has it. */
+static bool gives_up_rows(const HA_CHECK_OPT *options)
+{
+#ifdef TT_FORCE
+  if (options->sql_flags & TT_FORCE)
+    return true;
+#endif
+  return options->flags & T_EXTEND;
+}
+
+/* Builds damaged indexes anew from the rows. The server keeps others out of the table. */
+int ha_evenkeel::repair(THD *thd, HA_CHECK_OPT *options)
+{
+  Build build(thd);
+  build.tables.push_back({m_name, {}});
+  build.repair.reset(new Build::Repair);
+  build.repair->gives_up_rows= gives_up_rows(options);
+  thd_progress_init(thd, 1);
+  build.start(thd);
+  const bool failed= build.wait(thd, EK_BUILD_DONE);
+  thd_progress_end(thd);
+  if (failed && build.error.kind == EK_CANCELLED)
+    return HA_ADMIN_FAILED;
+  bool rows_damaged= false;
+  for (const auto &[kind, line] : build.repair->lines)
+  {
+    tell(thd, m_name, kind != EK_REPAIR_REBUILT, line);
+    rows_damaged|= kind == EK_REPAIR_ROWS;
+  }
+  if (failed)
+  {
+    report("REPAIR TABLE", build.error);
+    warn_of_error(thd, build.error);
+    return build.error.kind == EK_CORRUPT ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+  }
+  if (rows_damaged)
+    tell(thd, m_name, true, "nothing was repaired, because rows are damaged: restore a backup, or give the damaged "
+         "rows up by REPAIR TABLE ... EXTENDED, or save the undamaged rows by evenkeel salvage DIR --to NEW");
+  /* New indexes come behind older ones. */
+  m_in_order= checks_in_order();
+  return build.repair->problems ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
 }
 
 /* CHECK TABLE ... FOR UPGRADE: keys made by another version of a collation cannot be compared with keys of this

@@ -15,6 +15,7 @@
 #include "entry.h"
 #include "columns.h"
 #include "ddl.h"
+#include "fault_injection.h"
 #include "index_build.h"
 #include "owned.h"
 #include "not_null.h"
@@ -228,7 +229,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   if (info->ignore)
     return "ALTER IGNORE";
   /* The server checks the rows of a sequence, which has one, only while it copies them. */
-  if (info->create_info->used_fields & HA_CREATE_USED_SEQUENCE)
+  if ((info->create_info->used_fields & HA_CREATE_USED_SEQUENCE) && !plant("SequenceInPlace"))
     return "SEQUENCE";
   const std::vector<const Field *> old= old_fields(info);
   if (!has_virtual_keys(table, altered, old))
@@ -242,7 +243,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   if ((info->create_info->used_fields & HA_CREATE_USED_AUTO) &&
       info->create_info->auto_increment_value < ek_next_number(evenkeel_db, name()))
     return "a lower AUTO_INCREMENT";
-  if (m_filler < 0 && has_no_column(altered))
+  if (m_filler < 0 && has_no_column(altered) && !plant("LastColumnInPlace"))
     return "virtual columns alone";
   std::vector<ek_widen> wider;
   for (uint i= 0; altered->field[i]; i++)

@@ -9,6 +9,8 @@ struct Build_figures
   my_thread_id thread_id;
   /* The statement copies rows first. */
   bool is_copy;
+  /* REPAIR TABLE. */
+  bool is_repair;
   std::string table, indexes, phase;
   uint64_t rows_done, rows_total;
   uint32_t done_ppm;

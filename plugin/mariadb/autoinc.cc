@@ -1,5 +1,6 @@
 /* Numbers of AUTO_INCREMENT columns: the engine stores the next number of each table. */
 #include "ddl.h"
+#include "fault_injection.h"
 #include "ha_evenkeel.h"
 
 /* The first number above `number` in the series offset, offset + increment, ...; 0 if there is none. */
@@ -25,15 +26,17 @@ static ulonglong made_of(ulonglong free, ulonglong offset, ulonglong increment)
   return made >= free ? made : ULONGLONG_MAX;
 }
 
-/* Where the numbers continue after `wanted` of them; ULONGLONG_MAX if none are left. */
-static ulonglong end_of(ulonglong free, ulonglong offset, ulonglong increment, ulonglong wanted)
+/* Where the numbers continue after `wanted` of them; ULONGLONG_MAX if none are left. As in InnoDB, they begin at the next
+   free number if the first of the series is above `greatest`. */
+static ulonglong end_of(ulonglong free, ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong greatest)
 {
-  ulonglong last, more;
-  if (__builtin_mul_overflow(MY_MAX(wanted, 1) - 1, MY_MAX(increment, 1), &more) ||
-      __builtin_add_overflow(made_of(free, offset, increment), more, &last))
+  const ulonglong made= made_of(free, offset, increment);
+  const ulonglong next= next_in_series(made < greatest ? made : free, offset, increment);
+  ulonglong end, more;
+  if (!next || __builtin_mul_overflow(MY_MAX(wanted, 1) - 1, MY_MAX(increment, 1), &more) ||
+      __builtin_add_overflow(next, more, &end))
     return ULONGLONG_MAX;
-  const ulonglong end= next_in_series(last, offset, increment);
-  return end ? end : ULONGLONG_MAX;
+  return end;
 }
 
 void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
@@ -46,6 +49,9 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
      which get no number; unused numbers would leave a gap after the last row. */
   if (copies_table(ha_thd()))
     wanted= 1;
+  /* As in InnoDB, a statement that brings some numbers itself reserves no more than for the rest of its rows. */
+  if (m_numbers.rows_left)
+    wanted= m_numbers.rows_left;
   for (;;)
   {
     const ulonglong next= ek_next_number(evenkeel_db, name());
@@ -61,7 +67,7 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
       *given= 1;
       return;
     }
-    const ulonglong end= end_of(free, offset, increment, wanted);
+    const ulonglong end= end_of(free, offset, increment, wanted, greatest);
     ek_error error;
     const int moved= ek_move_numbers(evenkeel_db, name(), next, end, &error);
     if (moved < 0)
@@ -74,7 +80,9 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
       continue;
     *first= free;
     *given= MY_MAX(wanted, 1);
+    m_numbers.rows_left= *given;
     m_numbers.end= end;
+    m_numbers.offset= offset;
     m_numbers.increment= increment;
     return;
   }
@@ -86,7 +94,7 @@ void ha_evenkeel::get_auto_increment(ulonglong offset, ulonglong increment, ulon
 static ulonglong number_in(Field *field)
 {
   const ulonglong greatest= field->get_max_int_value();
-  if (field->cmp_type() == REAL_RESULT)
+  if (field->cmp_type() == REAL_RESULT && !plant("DoubleAsInteger"))
   {
     const double n= rint(field->val_real());
     return n > 0 && n <= (double) greatest ? (ulonglong) n : 0;
@@ -95,19 +103,41 @@ static ulonglong number_in(Field *field)
   return n < 0 && !(field->flags & UNSIGNED_FLAG) ? 0 : (ulonglong) n;
 }
 
-/* A row was written with a number: the next numbers are above it. */
-int ha_evenkeel::number_written()
+/* The next numbers are above the one in the record. As in InnoDB, they continue in the series of this handle's last
+   reserved numbers, and behind any number in a handle that has reserved none: a replica that applies rows keeps off
+   the series of their source, whose next numbers may belong to a third server. */
+int ha_evenkeel::pass_number()
 {
   const ulonglong n= number_in(table->found_next_number_field);
   if (!n)
     return 0;
-  m_numbers.last= MY_MAX(m_numbers.last, n);
-  const system_variables &settings= ha_thd()->variables;
-  const ulonglong next= next_in_series(n, settings.auto_increment_offset,
-                                       settings.auto_increment_increment);
+  const ulonglong next= next_in_series(n, m_numbers.offset, m_numbers.increment);
   ek_error error;
   return ek_pass_number(evenkeel_db, name(), (next ? next : ULONGLONG_MAX) - 1, &error) ? fail(error)
                                                                                          : 0;
+}
+
+/* A row was written with a number. */
+int ha_evenkeel::number_written()
+{
+  m_numbers.last= MY_MAX(m_numbers.last, number_in(table->found_next_number_field));
+  return pass_number();
+}
+
+/* A new row was refused as a duplicate. As in InnoDB, its number is passed if the statement may go on behind it. */
+int ha_evenkeel::number_refused()
+{
+  const LEX *lex= ha_thd()->lex;
+  switch (thd_sql_command(ha_thd())) {
+  case SQLCOM_LOAD:
+    return lex->duplicates == DUP_ERROR ? 0 : pass_number();
+  case SQLCOM_REPLACE:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_INSERT_SELECT:
+    return pass_number();
+  default:
+    return 0;
+  }
 }
 
 int ha_evenkeel::reset_auto_increment(ulonglong value)
@@ -120,7 +150,7 @@ void ha_evenkeel::update_create_info(HA_CREATE_INFO *info)
 {
   /* Without an AUTO_INCREMENT column there is no number to show. A column that an ALTER adds begins at 1, unless the
      ALTER says otherwise. */
-  const bool counts= table->found_next_number_field;
+  const bool counts= table->found_next_number_field || plant("NumberWithoutColumn");
   if (!(info->used_fields & HA_CREATE_USED_AUTO))
     info->auto_increment_value= counts ? ek_next_number(evenkeel_db, name()) : 0;
 }

@@ -92,6 +92,7 @@ uint64_t ek_next_number(const ek_database *db, ek_bytes table);
 int32_t ek_restart_numbers(const ek_database *db, ek_bytes table, uint64_t next, ek_error *error);
 /* Messages of the engine: level 1 error, 2 warning, 3 information. Called by any thread. */
 void ek_messages(void (*take)(uint8_t level, ek_bytes text));
+enum { EK_REPORT_NOTHING= 0, EK_REPORT_NEAREST= 1, EK_REPORT_ALL= 2 };
 void ek_watch_waits(const ek_database *db, uint8_t (*asks)(uint64_t waiter),
                     void (*begins)(uint64_t waiter, const uint64_t *others, size_t len));
 enum { EK_WAIT_LOG= 0, EK_WAIT_DEVICE= 1, EK_WAIT_OTHERS= 2 };
@@ -113,7 +114,7 @@ int32_t ek_is_ended(const ek_txn *txn);
 int32_t ek_has_changes(const ek_txn *txn);
 void ek_statement(ek_txn *txn, uint8_t begins);
 int32_t ek_undo_statement(ek_txn *txn, ek_error *error);
-void ek_set_tag(const ek_txn *txn, uint64_t tag);
+void ek_set_tag(ek_txn *txn, uint64_t tag);
 enum { EK_SAVEPOINT_SET= 0, EK_SAVEPOINT_ROLLBACK= 1, EK_SAVEPOINT_RELEASE= 2 };
 int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
 int32_t ek_leave_tables(ek_txn *txn);
@@ -121,7 +122,7 @@ void ek_leave_table(ek_txn *txn, ek_bytes table);
 
 int32_t ek_insert(ek_txn *txn, ek_bytes table, const ek_value *row, size_t row_len,
                   ek_error *error);
-ek_bytes ek_last_key(const ek_txn *txn);
+ek_bytes ek_last_key(ek_txn *txn);
 int32_t ek_update(ek_txn *txn, ek_bytes table, ek_bytes key, const ek_row *read,
                   const uint16_t *columns, const ek_value *values, size_t len, ek_error *error);
 int32_t ek_delete(ek_txn *txn, ek_bytes table, ek_bytes key, const ek_row *read, ek_error *error);
@@ -247,7 +248,7 @@ void ek_costs_of_thread(ek_costs *to);
 typedef struct
 {
   uint32_t id, hidden_key;
-  uint64_t rows_estimate, columns, row_formats, definition, mark, indexes, index_bytes;
+  uint64_t rows_estimate, columns, row_formats, definition, mark, indexes, index_bytes, row_bytes;
 } ek_table_info;
 int32_t ek_table_figures(const ek_database *db, ek_bytes table, ek_table_info *to, ek_error *error);
 int64_t ek_rows(const ek_database *db, ek_bytes table, uint64_t *bytes, ek_error *error);
@@ -264,6 +265,15 @@ int64_t ek_check_table(const ek_database *db, ek_bytes table, void *context,
                        void (*each)(void *context, ek_bytes problem),
                        int32_t (*cancelled)(void *context, int32_t stage, uint32_t done_ppm),
                        ek_error *error);
+enum { EK_REPAIR_REBUILT= 0, EK_REPAIR_LOST, EK_REPAIR_PROBLEM, EK_REPAIR_ROWS };
+typedef struct
+{
+  void *context;
+  void (*each)(void *context, int32_t kind, ek_bytes line);
+  void (*watch)(void *context, int32_t stage, uint32_t done_ppm);
+} ek_repair_calls;
+int64_t ek_repair_table(const ek_database *db, ek_bytes table, uint8_t gives_up_rows,
+                        const ek_build *build, const ek_repair_calls *calls, ek_error *error);
 void ek_txns(const ek_database *db, void *context,
              void (*each)(void *context, uint64_t id, uint8_t prepared, uint64_t operations,
                           ek_bytes xid, uint64_t waits_for, uint64_t tag));
@@ -275,7 +285,44 @@ int32_t ek_analyze(const ek_database *db, ek_bytes table, const ek_schema_wait *
                    ek_error *error);
 uint32_t ek_rows_per_key(const ek_database *db, ek_bytes table, ek_bytes index, uint64_t *rows,
                          size_t len);
+int64_t ek_count(ek_txn *txn, ek_bytes table, ek_error *error);
 int32_t ek_checkpoint(const ek_database *db, ek_error *error);
+
+typedef struct ek_backup ek_backup;
+typedef struct
+{
+  int32_t phase;
+  uint64_t bytes;
+  uint64_t bytes_expected;
+  uint64_t left;
+  uint64_t end;
+} ek_backup_figures;
+enum
+{
+  EK_BACKUP_BEGINS,
+  EK_BACKUP_PAGES,
+  EK_BACKUP_RUNS,
+  EK_BACKUP_FOLLOWS,
+  EK_BACKUP_LOG,
+  EK_BACKUP_SYNC,
+  EK_BACKUP_DONE
+};
+typedef struct
+{
+  uint64_t end;
+  uint64_t bytes;
+  uint64_t files;
+} ek_backup_report;
+ek_backup *ek_backup_new(void);
+ek_backup *ek_backup_new_armed(void);
+void ek_backup_hurry(const ek_backup *backup);
+void ek_backup_end(const ek_backup *backup, ek_bytes note);
+int32_t ek_backup_give_up(const ek_backup *backup);
+void ek_backup_free(ek_backup *backup);
+void ek_backup_cancel(const ek_backup *backup);
+void ek_backup_progress(const ek_backup *backup, ek_backup_figures *to);
+int32_t ek_backup_take(const ek_database *db, ek_bytes destination, const ek_backup *backup,
+                       ek_backup_report *report, ek_error *error);
 
 #ifdef __cplusplus
 }

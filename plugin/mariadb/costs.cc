@@ -9,7 +9,7 @@ const key_map *ha_evenkeel::keys_to_use_for_scanning() { return &key_map_full; }
 
 double ha_evenkeel::scan_time()
 {
-  return (double) stats.data_file_length / COST_BLOCK_BYTES + 1;
+  return (double) m_leaf_bytes / COST_BLOCK_BYTES + 1;
 }
 
 double ha_evenkeel::read_time(uint index, uint ranges, ha_rows rows)

@@ -2,6 +2,7 @@
 #include "ha_evenkeel.h"
 #include "ddl.h"
 #include "columns.h"
+#include "fault_injection.h"
 
 static int refuse(const char *what)
 {
@@ -74,7 +75,7 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     const ek_bytes name= {(const uint8_t *) field->field_name.str, field->field_name.length};
     columns.push_back({name, column.type_code, flags, column.a, column.b});
   }
-  if (columns.empty())
+  if (columns.empty() && !plant("NoFiller"))
     columns.push_back({ek_text(FILLER), Column::FILLER_CODE, EK_NULLABLE, 0, 0});
   std::vector<ek_part> primary;
   std::vector<std::vector<ek_part>> parts(form->s->keys);
@@ -99,7 +100,8 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
      gives the handler's number. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
                       primary.size(), indexes.data(), indexes.size(), is_temporary, &error))
-    return error.code == CODE_TableExists ? table_exists(quoted(form->s)) : raise_error(ha_thd(), error);
+    return error.code == CODE_TableExists && !plant("LostTableUnnamed") ? table_exists(quoted(form->s))
+                                                                        : raise_error(ha_thd(), error);
   int failed= 0;
   if ((info->options & HA_LEX_CREATE_TMP_TABLE) && ek_readable_from(evenkeel_db, ek_text(made), 0, &error))
     failed= raise_error(ha_thd(), error);
@@ -140,7 +142,8 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
     /* The server's recovery takes back renamings that a crash prevented, without asking for them first. */
     if (error.code == CODE_TableMissing)
       return HA_ERR_NO_SUCH_TABLE;
-    return error.code == CODE_TableExists ? table_exists(to) : raise_error(thd, error);
+    return error.code == CODE_TableExists && !plant("LostTableUnnamedInRename") ? table_exists(to)
+                                                                                : raise_error(thd, error);
   }
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
   {

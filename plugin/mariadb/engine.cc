@@ -4,6 +4,7 @@
 #include "backup.h"
 #include "collation.h"
 #include "entry.h"
+#include "fault_injection.h"
 #include "guarded.h"
 #include "last_change.h"
 #include "layout.h"
@@ -56,7 +57,8 @@ static ek_database *last_use()
 {
   std::unique_lock<std::mutex> guard(uses_mutex);
   is_closing= true;
-  uses_ended.wait(guard, [] { return uses == 0; });
+  if (!plant("UsesNotAwaited"))
+    uses_ended.wait(guard, [] { return uses == 0; });
   return std::exchange(evenkeel_db, nullptr);
 }
 
@@ -296,6 +298,7 @@ static int evenkeel_ddl_recovered(handlerton *)
 static int evenkeel_close(handlerton *, enum ha_panic_function)
 {
   ek_error error;
+  disarm_backup();
   ek_database *db= last_use();
   if (db && ek_close(db, &error))
     report("close", error);
@@ -325,8 +328,9 @@ static int evenkeel_init(void *p)
     sql_print_error("EVENKEEL: the server starts without the tables of this engine: each use of one is an "
                     "error, and no file in %s is changed. Stop the server, keep a copy of that directory, "
                     "examine it with `evenkeel check %s`, and restore the named file or the last backup of the "
-                    "directory. Until then allow no writes with the binlog on, because its transactions in "
-                    "these tables may be undecided", data_dir, data_dir);
+                    "directory; without a backup `evenkeel salvage %s --sql FILE` saves all undamaged rows. Until "
+                    "then allow no writes with the binlog on, because its transactions in these tables may be "
+                    "undecided", data_dir, data_dir, data_dir);
   }
   else
   {
@@ -356,6 +360,7 @@ static int evenkeel_init(void *p)
   h->pre_shutdown= entry<evenkeel_pre_shutdown>;
   h->flush_logs= entry<evenkeel_flush_logs, true>;
   h->prepare_for_backup= entry<evenkeel_prepare_for_backup>;
+  h->end_backup= entry<evenkeel_end_backup>;
   h->drop_table= entry<evenkeel_drop_table, HA_ERR_OUT_OF_MEM>;
   h->drop_database= entry<evenkeel_drop_database>;
   h->check_version= entry<evenkeel_check_version, 2>;
@@ -364,7 +369,10 @@ static int evenkeel_init(void *p)
   h->panic= entry<evenkeel_close>;
   h->tablefile_extensions= no_files;
   if (db)
+  {
     opened(db);
+    allow_arming();
+  }
   return 0;
 }
 

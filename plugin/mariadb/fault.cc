@@ -5,6 +5,7 @@
 
 ulonglong fault_new;
 int fault_code= -1;
+uint fault_pause_ms;
 
 bool fault_of_change(ek_error *error)
 {

@@ -8,6 +8,8 @@
 extern ulonglong fault_new;
 /* Each change of a row fails with this code; a negative value arms none. */
 extern int fault_code;
+/* So many milliseconds a query of INFORMATION_SCHEMA uses the database before it reads. */
+extern uint fault_pause_ms;
 
 /* True, with `error` set, if a change is to fail. */
 bool fault_of_change(ek_error *error);

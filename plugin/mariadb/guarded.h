@@ -61,6 +61,7 @@ public:
   GUARDED_AS(int, HA_ADMIN_FAILED, check_for_upgrade, (HA_CHECK_OPT *options), (options))
   GUARDED_AS(int, HA_ADMIN_FAILED, analyze, (THD *thd, HA_CHECK_OPT *options), (thd, options))
   GUARDED_AS(int, HA_ADMIN_FAILED, optimize, (THD *thd, HA_CHECK_OPT *options), (thd, options))
+  GUARDED_AS(int, HA_ADMIN_FAILED, repair, (THD *thd, HA_CHECK_OPT *options), (thd, options))
 
   GUARDED(write_row, (const uchar *record), (record))
   GUARDED(update_row, (const uchar *old_record, const uchar *new_record), (old_record, new_record))
@@ -84,6 +85,7 @@ public:
   GUARDED(index_prev, (uchar *record), (record))
   GUARDED(index_first, (uchar *record), (record))
   GUARDED(index_last, (uchar *record), (record))
+  GUARDED_AS(ha_rows, HA_POS_ERROR, records, (), ())
   GUARDED_AS(ha_rows, HA_POS_ERROR, records_in_range,
              (uint index, const key_range *min, const key_range *max, page_range *pages), (index, min, max, pages))
   GUARDED_AS(double, DBL_MAX, scan_time, (), ())

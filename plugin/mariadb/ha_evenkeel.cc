@@ -1,6 +1,7 @@
 #include "ha_evenkeel.h"
 #include "columns.h"
 #include "ddl.h"
+#include "fault_injection.h"
 #include "index_build.h"
 #include "keys.h"
 #include <algorithm>
@@ -57,7 +58,7 @@ bool ha_evenkeel::checks_before_writing() const
 {
   THD *thd= ha_thd();
   if (!thd || !table_share || !thd->lex->ignore ||
-      !(table_share->long_unique_table || table_share->period.unique_keys))
+      !(table_share->long_unique_table || table_share->period.unique_keys) || plant("CheckedAfterWrite"))
     return false;
   const int command= thd_sql_command(thd);
   const bool updates= command == SQLCOM_UPDATE || command == SQLCOM_UPDATE_MULTI ||
@@ -79,8 +80,8 @@ handler::Table_flags ha_evenkeel::table_flags() const
          HA_CAN_INDEX_BLOBS | HA_PARTIAL_COLUMN_READ | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
          HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY |
-         HA_CAN_SQL_HANDLER | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS |
-         HA_ONLINE_ANALYZE | HA_CONCURRENT_OPTIMIZE | HA_CAN_SKIP_LOCKED;
+         HA_CAN_SQL_HANDLER | HA_HAS_RECORDS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS |
+         HA_ONLINE_ANALYZE | HA_CONCURRENT_OPTIMIZE | HA_CAN_SKIP_LOCKED | HA_CAN_REPAIR;
 }
 
 ulong ha_evenkeel::index_flags(uint index, uint, bool) const
@@ -275,7 +276,8 @@ bool ha_evenkeel::count_rows(bool looked_at, ek_error *error)
   if (rows < 0)
     return true;
   stats.records= rows > 0 ? (ha_rows) rows : looked_at ? 0 : 1;
-  stats.data_file_length= bytes;
+  /* A scan reads these; the pages of long values are counted where a statement displays the table. */
+  m_leaf_bytes= stats.data_file_length= bytes;
   stats.mean_rec_length= (ulong) (stats.records ? bytes / stats.records : 0);
   stats.block_size= COST_BLOCK_BYTES;
   return false;
@@ -305,6 +307,11 @@ int ha_evenkeel::info(uint what)
       if (ek_table_figures(evenkeel_db, name(), &figures, &error))
         return fail(error);
       stats.index_file_length= figures.index_bytes;
+      if (what & HA_STATUS_VARIABLE_EXTRA)
+      {
+        stats.data_file_length= figures.row_bytes;
+        stats.mean_rec_length= (ulong) (stats.records ? figures.row_bytes / stats.records : 0);
+      }
     }
     /* Every statement comes here. The averages change with the table's size and by ANALYZE, which asks for the
        constant figures. */
@@ -348,6 +355,7 @@ int ha_evenkeel::reset()
   end_own();
   clear_rows();
   m_peek= m_replaces= false;
+  m_numbers.rows_left= 0;
   m_copy.reset();
   m_ranges.dsmrr_close();
   m_range_buffer.reset();

@@ -79,6 +79,7 @@ public:
   int check_for_upgrade(HA_CHECK_OPT *) override;
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
+  int repair(THD *thd, HA_CHECK_OPT *options) override;
 
   int write_row(const uchar *record) override;
   int update_row(const uchar *old_record, const uchar *new_record) override;
@@ -102,6 +103,7 @@ public:
   int index_prev(uchar *record) override;
   int index_first(uchar *record) override;
   int index_last(uchar *record) override;
+  ha_rows records() override;
   ha_rows records_in_range(uint index, const key_range *min, const key_range *max,
                            page_range *pages) override;
   const key_map *keys_to_use_for_scanning() override;
@@ -217,7 +219,9 @@ private:
   int begin_copied(ek_error *error);
   static uint8_t plain_read(THD *thd, thr_lock_type type);
   static uint8_t lock_of(THD *thd, thr_lock_type type);
+  int pass_number();
   int number_written();
+  int number_refused();
   int begin_numbers(const std::string &made, const HA_CREATE_INFO *info);
   const char *not_in_place(TABLE *altered, Alter_inplace_info *info);
   const char *plan_build(TABLE *altered, Alter_inplace_info *info, Build *build);
@@ -307,6 +311,8 @@ private:
   bool m_is_entered= false, m_in_handler= false;
   /* An ALTER copies rows from this table. */
   bool m_is_copied= false;
+  /* Bytes of the pages that a scan reads. */
+  ulonglong m_leaf_bytes= 0;
   /* The row count at which the keys were averaged. */
   ha_rows m_averaged_rows= 0;
   /* The record buffer holds the row that the scan returned last; `m_peeked`: it is not locked. */
@@ -326,10 +332,11 @@ private:
   ha_rows m_expected_rows= 0;
   /* A row that conflicts with a new one is changed or deleted (ON DUPLICATE KEY UPDATE, REPLACE). */
   bool m_replaces= false;
-  /* End of this handle's last AUTO_INCREMENT numbers, their increment, and the greatest number written. */
+  /* End of this handle's last AUTO_INCREMENT numbers, their series, the greatest number written, and how many rows of
+     the statement are still to come, as far as it is known. */
   struct
   {
-    ulonglong end= 0, increment= 0, last= 0;
+    ulonglong rows_left= 0, end= 0, offset= 0, increment= 0, last= 0;
   } m_numbers;
   /* Values of BLOBs in the record: copies, and long values taken out of the row buffer. */
   MEM_ROOT m_blobs;

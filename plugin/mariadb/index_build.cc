@@ -1,4 +1,4 @@
-/* Index builds that are under way, and copies of tables that end in one. */
+/* Index builds that are under way, copies of tables that end in one, and repairs of tables. */
 #include "index_build.h"
 #include "entry.h"
 #include "settings.h"
@@ -11,6 +11,9 @@
 static const char *const phases[]= {"not begun", "waiting for transactions",
   "reading rows for new indexes", "writing new indexes", "proving that unique keys are unique",
   "done"};
+
+/* By the numbers of a check's stages (EK_CHECK_PAGES ...). */
+static const char *const check_stages[]= {"checking pages", "reading rows", "checking indexes"};
 
 /* Few rows are read faster than a new thread gets a core of a busy machine. */
 static const uint64_t ROWS_HERE_MAX= 1000;
@@ -113,6 +116,11 @@ void Build::work()
     m_failed= ek_copy_finish(copy, &error) != 0;
     return;
   }
+  if (repair)
+  {
+    m_failed= run_repair();
+    return;
+  }
   std::vector<std::vector<ek_index>> indexes;
   std::vector<ek_new_indexes> given;
   for (const Of_table &table : tables)
@@ -124,6 +132,36 @@ void Build::work()
     given.push_back({ek_text(table.name), indexes.back().data(), indexes.back().size()});
   }
   m_failed= ek_add_indexes(evenkeel_db, given.data(), given.size(), m_build, &error) != 0;
+}
+
+static void keep_line(void *to, int32_t kind, ek_bytes line)
+{
+  static_cast<Build::Repair *>(to)->lines.emplace_back(kind, std::string((const char *) line.ptr, line.len));
+}
+
+static void note_stage(void *to, int32_t stage, uint32_t done_ppm)
+{
+  Build::Repair *repair= static_cast<Build::Repair *>(to);
+  repair->stage.store(stage, std::memory_order_relaxed);
+  repair->stage_ppm.store(done_ppm, std::memory_order_relaxed);
+}
+
+/* True if the repair has failed, with `error` set. */
+bool Build::run_repair()
+{
+  const ek_repair_calls calls= {repair.get(), callback<keep_line>, callback<note_stage>};
+  repair->problems= calling_back([&] {
+    return ek_repair_table(evenkeel_db, ek_text(tables[0].name), repair->gives_up_rows, m_build, &calls, &error);
+  });
+  return repair->problems < 0;
+}
+
+/* A repair checks the table before it builds. */
+const char *Build::phase_name(int32_t phase) const
+{
+  if (repair && phase == EK_BUILD_IDLE)
+    return check_stages[repair->stage.load(std::memory_order_relaxed)];
+  return phases[phase];
 }
 
 bool Build::wait(THD *thd, int32_t phase)
@@ -138,10 +176,12 @@ bool Build::wait(THD *thd, int32_t phase)
       break;
     if (now >= phase)
       return false;
-    if (now != before)
-      thd_proc_info(thd, phases[now]);
+    if (now != before || repair)
+      thd_proc_info(thd, phase_name(now));
     ek_build_figures figures;
     ek_build_progress(m_build, &figures);
+    if (repair && now == EK_BUILD_IDLE)
+      figures.done_ppm= repair->stage_ppm;
     /* One stage: reading and writing alternate, and the share is that of all the work. */
     thd_progress_report(thd, figures.done_ppm, 1000000);
     if (thd_kill_level(thd))
@@ -173,11 +213,12 @@ Build_figures Build::figures() const
   ek_build_figures now;
   ek_build_progress(m_build, &now);
   figures.is_copy= copy;
+  figures.is_repair= repair != nullptr;
   const bool copies= copy && now.phase == EK_BUILD_IDLE;
-  figures.phase= copies ? "copying rows" : phases[now.phase];
+  figures.phase= copies ? "copying rows" : phase_name(now.phase);
   figures.rows_done= copies ? (uint64_t) copied : now.rows_done;
   figures.rows_total= copies ? to_copy : now.rows_total;
-  figures.done_ppm= now.done_ppm;
+  figures.done_ppm= repair && now.phase == EK_BUILD_IDLE ? (uint32_t) repair->stage_ppm : now.done_ppm;
   figures.left_s= now.left_s;
   return figures;
 }

@@ -1,10 +1,11 @@
-/* An index build by ALTER TABLE, alone or after the rows that it has copied. */
+/* An index build by ALTER TABLE, alone or after the rows that it has copied, or by REPAIR TABLE. */
 #ifndef EVENKEEL_INDEX_BUILD_H
 #define EVENKEEL_INDEX_BUILD_H
 #include "engine.h"
 #include "alter.h"
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,19 @@ public:
   std::vector<Of_table> tables;
   std::vector<std::string> names;
   std::vector<uint8_t> unique;
+
+  /* A repair of the table, which builds indexes if need be. */
+  struct Repair
+  {
+    bool gives_up_rows;
+    /* The stage of its check (EK_CHECK_*) and the millionths of it that are done, while no index is built. */
+    std::atomic<int32_t> stage{EK_CHECK_PAGES};
+    std::atomic<uint32_t> stage_ppm{0};
+    /* Set once it has ended: kinds of lines (EK_REPAIR_*) and lines, and how many tell of damage that is left. */
+    std::vector<std::pair<int32_t, std::string>> lines;
+    int64_t problems= 0;
+  };
+  std::unique_ptr<Repair> repair;
 
   /* The copy by which rows were put into the table, which has no such indexes yet; freed with the build. */
   ek_copy *copy= nullptr;
@@ -58,6 +72,8 @@ public:
 private:
   void run() noexcept;
   void work();
+  bool run_repair();
+  const char *phase_name(int32_t phase) const;
   uint64_t rows() const;
 
   ek_build *m_build;

@@ -157,7 +157,7 @@ int ha_evenkeel::turn(uchar *record, bool backward)
 {
   if ((m_scan || m_at_point) && m_backward == backward)
     return placed(go_on(record, backward));
-  if (m_place != AT_ROW)
+  if (m_place != AT_ROW && !plant("EndForgotten"))
     return go_on_from_end(record, backward);
   m_prefix_back= false;
   const std::string here= m_key;
@@ -172,7 +172,7 @@ int ha_evenkeel::turn(uchar *record, bool backward)
   {
     error= go_on(record, backward);
     const int order= m_key.compare(here);
-    if (!m_prefix_only || (backward ? order < 0 : order > 0))
+    if (!m_prefix_only || (backward ? order < 0 : order > 0) || plant("TurnRepeats"))
       break;
   }
   return placed(error);

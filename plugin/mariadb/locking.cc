@@ -56,7 +56,7 @@ void ha_evenkeel::init_table_handle_for_HANDLER()
    it holds other metadata locks. */
 void ha_evenkeel::leave_handler(THD *thd)
 {
-  if (!m_in_handler)
+  if (!m_in_handler || plant("ClosedHandlerHolds"))
     return;
   m_in_handler= false;
   Trx *trx= trx_of(thd);
@@ -83,7 +83,7 @@ static uint8_t skips(thr_lock_type type)
    A temporary table made meanwhile was not entered. */
 int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
 {
-  if (!m_is_entered)
+  if (!m_is_entered || plant("InnerStatementAsked"))
   {
     take_lock(thd, type);
     reads_lock(thd);
@@ -91,14 +91,15 @@ int ha_evenkeel::start_stmt(THD *thd, thr_lock_type type)
   else
   {
     const bool is_plain= thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ &&
-                         thd_tx_isolation(thd) != ISO_SERIALIZABLE;
+                         thd_tx_isolation(thd) != ISO_SERIALIZABLE && !plant("InnerSelectLocks");
     m_is_copied= is_copied_from(thd, type);
     m_lock= is_plain || m_is_copied ? EK_LOCK_NONE : (m_outer_lock & ~EK_LOCK_SKIP) | skips(type);
   }
   m_changed= false;
   /* The server's cached flags are those of the outer statement; for a partitioned table, those of its first
      partition. */
-  cached_table_flags= table_flags();
+  if (!plant("FlagsOfOuterStatement"))
+    cached_table_flags= table_flags();
   if (table->part_info)
     table->file->init();
   return statement_enters(thd, m_lock != EK_LOCK_NONE);
@@ -110,7 +111,8 @@ int ha_evenkeel::lock_checked(const Bound &at)
 {
   const KEY *key= &table->key_info[active_index];
   const bool is_hash= key->algorithm == HA_KEY_ALG_LONG_HASH;
-  if (!(is_hash || key->without_overlaps) || !(m_lock & EK_LOCK_EXCLUSIVE) || !checks_before_writing())
+  if (!(is_hash || key->without_overlaps) || !(m_lock & EK_LOCK_EXCLUSIVE) || !checks_before_writing() ||
+      plant("CheckedKeyUnlocked"))
     return 0;
   /* The two columns of the period come last. */
   Bound whole= at;

@@ -1,6 +1,7 @@
 /* Work that the server hands down: conditions on index entries, rowid filters, batches of ranges; and figures for
    ANALYZE. */
 #include "ha_evenkeel.h"
+#include "fault_injection.h"
 
 /* An entry has prefixes only as weights, so its record lacks their columns. */
 static bool has_prefix(const KEY &key)
@@ -83,9 +84,10 @@ void Measured::add()
 /* Another handler of the same rows for the same statement. The server's name may be that of another partition or of
    the table, so the clone uses this handler's path. It reads in the connection's transaction as this one does; for a
    table that an ALTER copies it opens a transaction of its own, while nobody writes. */
-handler *ha_evenkeel::clone(const char *, MEM_ROOT *root)
+handler *ha_evenkeel::clone(const char *name, MEM_ROOT *root)
 {
-  ha_evenkeel *made= static_cast<ha_evenkeel *>(handler::clone(m_path.c_str(), root));
+  const char *const path= plant("CloneOfGivenName") ? name : m_path.c_str();
+  ha_evenkeel *made= static_cast<ha_evenkeel *>(handler::clone(path, root));
   if (!made)
     return nullptr;
   made->m_lock= m_lock;

@@ -11,9 +11,14 @@
 
 int ha_evenkeel::write_row(const uchar *record)
 {
-  if (table->next_number_field && record == table->record[0])
+  const bool is_counted= table->next_number_field && record == table->record[0];
+  if (is_counted)
+  {
     if (int error= update_auto_increment())
       return error;
+    if (m_numbers.rows_left)
+      m_numbers.rows_left--;
+  }
   Values row(table_share->fields + 1);
   size_t stored= 0;
   for (Field **field= table->field; *field; field++)
@@ -47,8 +52,12 @@ int ha_evenkeel::write_row(const uchar *record)
     const int failed= fail(error);
     const bool may_be_gone= failed == HA_ERR_FOUND_DUPP_KEY && gone < 100;
     const int is_there= may_be_gone ? lock_duplicate(record) : failed;
-    if (is_there)
-      return is_there;
+    if (!is_there)
+      continue;
+    if (is_there == HA_ERR_FOUND_DUPP_KEY && is_counted)
+      if (int error= number_refused())
+        return error;
+    return is_there;
   }
   /* The server may take the row back, or ask for its position. */
   const ek_bytes key= ek_last_key(txn);

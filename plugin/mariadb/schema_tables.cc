@@ -2,9 +2,11 @@
    InnoDB's do. Rows are collected first and stored afterwards, so that the engine holds nothing while the server
    writes. */
 #include "schema_tables.h"
+#include "backup.h"
 #include "alter.h"
 #include "entry.h"
 #include "errors.h"
+#include "fault.h"
 #include "layout.h"
 #include "library.h"
 #include "transaction.h"
@@ -241,10 +243,16 @@ static void collect_jobs(Lines *lines)
   each_build([lines](const Build_figures &build) {
     std::string schema, table;
     server_names(build.table, &schema, &table);
-    lines->push_back({build.is_copy ? "table copy" : "index build", schema, table, build.indexes,
+    const char *kind= build.is_repair ? "repair" : build.is_copy ? "table copy" : "index build";
+    lines->push_back({kind, schema, table, build.indexes,
                       build.phase, build.rows_done, build.rows_total, "rows", (ulonglong) build.thread_id,
                       (ulonglong) build.done_ppm / 10000,
                       build.left_s == EK_UNKNOWN_S ? Cell() : Cell((ulonglong) build.left_s)});
+  });
+  each_backup([lines](const Backup_figures &backup) {
+    const ulonglong percent= backup.bytes_expected ? 100 * backup.bytes / backup.bytes_expected : 0;
+    lines->push_back({"backup", Cell(), Cell(), backup.path, backup.phase, (ulonglong) backup.bytes,
+                      (ulonglong) backup.bytes_expected, "bytes", (ulonglong) backup.thread_id, percent, Cell()});
   });
   Background now;
   calling_back([&] { ek_figures(evenkeel_db, &now, callback<background>); });
@@ -362,6 +370,9 @@ template <void (*collect)(Lines *)> static int fill(THD *thd, TABLE_LIST *tables
       warn_not_open(thd);
       return 0;
     }
+#ifdef EVENKEEL_PLANTED
+    my_sleep(1000UL * fault_pause_ms);
+#endif
     collect(&lines);
   }
   return store(thd, tables->table, lines);

@@ -1,8 +1,11 @@
 /* The settings of the plugin, `evenkeel_*`. */
 #include "settings.h"
+#include "backup.h"
 #include "entry.h"
 #include "errors.h"
 #include "fault.h"
+#include <mysqld.h>
+#include <string>
 
 ulonglong memory_size, log_size;
 uint page_size, flush_at_commit;
@@ -46,6 +49,48 @@ static void set_flush_at_commit(THD *thd, st_mysql_sys_var *, void *to, const vo
     *static_cast<uint *>(to)= value;
 }
 
+/* The destination of the last complete backup; LOCK_global_system_variables guards both. */
+static char *backup_dir;
+static std::string backup_dir_text;
+
+/* Releases the lock that SET GLOBAL holds, for what takes long: others then read and set variables meanwhile. */
+struct Variables_unlocked
+{
+  Variables_unlocked() { mysql_mutex_unlock(&LOCK_global_system_variables); }
+  ~Variables_unlocked() { mysql_mutex_lock(&LOCK_global_system_variables); }
+};
+
+static void set_backup_dir(THD *thd, st_mysql_sys_var *, void *to, const void *from)
+{
+  const char *given= *static_cast<const char *const *>(from);
+  const std::string path= given ? given : "";
+  if (!path.empty())
+  {
+    const Variables_unlocked unlocked;
+    if (back_up(thd, path.c_str()))
+      return;
+  }
+  backup_dir_text= path;
+  *static_cast<char **>(to)= path.empty() ? nullptr : backup_dir_text.data();
+}
+
+static char *backup_armed_dir;
+static std::string backup_armed_dir_text;
+
+static void set_backup_armed_dir(THD *thd, st_mysql_sys_var *, void *to, const void *from)
+{
+  const char *given= *static_cast<const char *const *>(from);
+  const std::string path= given ? given : "";
+  {
+    const Variables_unlocked unlocked;
+    /* It is disarmed whatever the outcome was. */
+    if (arm_backup(thd, path.c_str()) && !path.empty())
+      return;
+  }
+  backup_armed_dir_text= path;
+  *static_cast<char **>(to)= path.empty() ? nullptr : backup_armed_dir_text.data();
+}
+
 static MYSQL_SYSVAR_ULONGLONG(memory_size, memory_size, PLUGIN_VAR_RQCMDARG,
   "Bytes: the one memory budget of pages, indexes, undo, log buffer and locks. Memory that is no "
   "longer allowed is given back in the background. Default: a quarter of the machine's", nullptr,
@@ -63,6 +108,15 @@ static MYSQL_SYSVAR_UINT(flush_at_commit, flush_at_commit, PLUGIN_VAR_RQCMDARG,
 static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
   "Directory of the tables, below the server's data directory unless absolute", nullptr, nullptr,
   "#evenkeel");
+static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT,
+  "Setting it copies all EVENKEEL tables, while others use them, to this directory, which is empty or absent; "
+  "the statement ends when the copy is complete. The value is the directory of the last complete copy", nullptr,
+  entry<set_backup_dir>, nullptr);
+static MYSQL_SYSVAR_STR(backup_armed_dir, backup_armed_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT,
+  "Setting it begins a copy of all EVENKEEL tables in this directory, which is empty or absent; the copy ends at the next "
+  "BACKUP STAGE END, as of the moment for which that blocks commits (mariadb-backup). Setting it to '' waits for the copy, "
+  "and fails if it is not complete; a copy that was not ended is cancelled", nullptr,
+  entry<set_backup_armed_dir>, nullptr);
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "Seconds to wait for a row lock before error 1205", nullptr, nullptr, 50, 0, 1073741824, 0);
 /* As the server's innodb_snapshot_isolation, whose default changed with 11.6.2. */
@@ -74,18 +128,25 @@ static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   nullptr, SNAPSHOT_ISOLATION);
 
 #ifdef EVENKEEL_PLANTED
+char *planted;
+static MYSQL_SYSVAR_STR(planted, planted, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG, "The planted fault that is armed",
+  nullptr, nullptr, getenv("EVENKEEL_PLANTED"));
 static MYSQL_SYSVAR_ULONGLONG(fault_new, fault_new, PLUGIN_VAR_RQCMDARG, "Allocations until one fails", nullptr,
   nullptr, 0, 0, ~0ULL, 0);
 static MYSQL_SYSVAR_INT(fault_code, fault_code, PLUGIN_VAR_RQCMDARG, "Changes of rows fail with this code", nullptr,
   nullptr, -1, -1, 10000, 0);
+static MYSQL_SYSVAR_UINT(fault_pause_ms, fault_pause_ms, PLUGIN_VAR_RQCMDARG,
+  "Milliseconds that a query of INFORMATION_SCHEMA uses the database before it reads", nullptr, nullptr, 0, 0, 60000, 0);
 #endif
 
 st_mysql_sys_var *settings[]= {
 #ifdef EVENKEEL_PLANTED
-  MYSQL_SYSVAR(fault_new), MYSQL_SYSVAR(fault_code),
+  MYSQL_SYSVAR(planted), MYSQL_SYSVAR(fault_new), MYSQL_SYSVAR(fault_code),
+  MYSQL_SYSVAR(fault_pause_ms),
 #endif
   MYSQL_SYSVAR(memory_size), MYSQL_SYSVAR(log_size),
   MYSQL_SYSVAR(page_size), MYSQL_SYSVAR(flush_at_commit), MYSQL_SYSVAR(data_dir), MYSQL_SYSVAR(lock_wait_timeout),
+  MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(backup_armed_dir),
   MYSQL_SYSVAR(snapshot_isolation), nullptr};
 
 uint64_t lock_wait_ms(THD *thd)

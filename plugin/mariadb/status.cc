@@ -2,6 +2,7 @@
    builds that are under way. */
 #include "status.h"
 #include "alter.h"
+#include "backup.h"
 #include "entry.h"
 #include "transaction.h"
 #include <list>
@@ -25,6 +26,7 @@ struct Shown
 {
   std::vector<Figure> figures;
   std::vector<SHOW_VAR> variables;
+  std::string last_backup;
 };
 static thread_local Shown shown;
 
@@ -43,6 +45,9 @@ static int show_figures(MYSQL_THD, SHOW_VAR *to, void *, struct system_status_va
   shown.figures.push_back({"writes_stopped", "0 or 1", stopped});
   for (Figure &f : shown.figures)
     shown.variables.push_back({f.name.c_str(), (char *) &f.value, SHOW_ULONGLONG});
+  shown.last_backup= last_backup();
+  shown.variables.push_back({"backup_last", shown.last_backup.data(), SHOW_CHAR});
+  shown.variables.push_back({"backup_state", const_cast<char *>(backup_state()), SHOW_CHAR});
   shown.variables.push_back({NullS, NullS, SHOW_LONG});
   to->type= SHOW_ARRAY;
   to->value= (char *) shown.variables.data();

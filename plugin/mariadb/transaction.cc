@@ -1,6 +1,9 @@
 /* Each connection's transaction: begin, statements, savepoints, rollback, KILL, errors. */
 #include "transaction.h"
 #include "alter.h"
+#include "backup.h"
+#include "fault_injection.h"
+#include "replica_order.h"
 #include "settings.h"
 #include "two_phase.h"
 #include <mysql/service_thd_wait.h>
@@ -73,7 +76,7 @@ static bool is_prepared(THD *thd)
    that had only locked belongs to nobody any more. */
 static void leave_prepared(THD *thd, Trx *trx)
 {
-  if (!trx->by_user || is_prepared(thd))
+  if (!trx->by_user || is_prepared(thd) || plant("PreparedNotLeft"))
     return;
   trx->prepared= trx->committed= trx->commit_failed= false;
   if (!trx->only_locks)
@@ -140,7 +143,7 @@ int statement_enters(THD *thd, bool locks)
   leave_prepared(thd, trx);
   /* The server denies tables to a connection with a prepared transaction, except the tables of functions that DO,
      SET and SELECT call. The error is InnoDB's. */
-  if (trx->prepared || is_prepared(thd))
+  if ((trx->prepared || is_prepared(thd)) && !plant("PreparedEnters"))
     return HA_ERR_WRONG_COMMAND;
   if (locks && !evenkeel_hton->prepare && thd->transaction->xid_state.is_explicit_XA())
     return refuse_xa();
@@ -202,6 +205,7 @@ int evenkeel_rollback(handlerton *, THD *thd, bool all)
       ended(trx);
       failed= ek_rollback(txn, &error);
     }
+    replica_has_decided(trx);
     trx->prepared= trx->committed= trx->commit_failed= false;
     trx->changed.clear();
   }
@@ -236,7 +240,7 @@ static int savepoint(THD *thd, void *sv, uint8_t what)
   Trx *trx= trx_of(thd);
   ek_error error;
   /* A transaction that is prepared or has ended has no savepoints left to forget. */
-  if (what == EK_SAVEPOINT_RELEASE && !trx->txn)
+  if (what == EK_SAVEPOINT_RELEASE && !trx->txn && !plant("ReleaseBegins"))
     return 0;
   ek_txn *txn= begun(thd, &error);
   if (!txn)
@@ -319,6 +323,7 @@ int evenkeel_close_connection(handlerton *, THD *thd)
   Trx *trx= (Trx *) thd_get_ha_data(thd, evenkeel_hton);
   if (!trx)
     return 0;
+  replica_has_decided(trx);
   if (trx->txn)
   {
     ek_error error;
@@ -346,20 +351,24 @@ void evenkeel_kill_query(handlerton *, THD *thd, enum thd_kill_levels)
       ek_cancel(trx->canceller);
   }
   cancel_builds(thd_get_thread_id(thd));
+  cancel_backups(thd_get_thread_id(thd));
 }
 
-/* Only replicas' workers report their waits. The other transaction may be a prepared one that belongs to none of our
-   connections. */
+/* A replica's worker reports all transactions before it, and the server ends those of them that commit later. With a
+   binlog every wait is reported: a group commit that waits for more transactions (binlog_commit_wait_count) ends its
+   wait if one of the group holds up others. A transaction hears that from the one right behind it. */
 uint8_t transaction_asks(uint64_t waiter)
 {
   THD *thd= (THD *) waiter;
-  return thd && thd == current_thd && thd_need_wait_reports(thd);
+  if (!thd || thd != current_thd || !thd_need_wait_reports(thd))
+    return EK_REPORT_NOTHING;
+  return thd->rgi_slave ? EK_REPORT_ALL : EK_REPORT_NEAREST;
 }
 
 void transaction_waits(uint64_t waiter, const uint64_t *others, size_t len)
 {
   THD *thd= (THD *) waiter;
-  /* A replica's worker waits for one that commits later: the server ends the other. */
+  /* The other transaction may be a prepared one that belongs to none of our connections. */
   std::lock_guard<std::mutex> guard(cancel_mutex);
   for (size_t i= 0; i < len; i++)
     if (connections.count((THD *) others[i]))

@@ -28,6 +28,10 @@ struct Trx
      decision. */
   bool only_locks= false;
   std::string xid;
+  /* Of a replica's worker: its place among the prepared transactions that no binlog orders, and the one before it
+     (replica_order.cc). */
+  uint64_t place= 0;
+  Trx *earlier= nullptr;
   /* The ordered half of a commit has run; `commit_error` is its error, if it failed. */
   bool committed= false;
   uint64_t commit= 0;

@@ -1,6 +1,8 @@
 /* Commit, alone and in two phases with the binlog or under a user's XA id; and the transactions that recovery finds. */
 #include "two_phase.h"
 #include "entry.h"
+#include "fault_injection.h"
+#include "replica_order.h"
 #include "settings.h"
 #include "transaction.h"
 #include <csignal>
@@ -91,8 +93,13 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   /* A replica that does not log what it applies: the binlog is the coordinator but is never called, so no one waits
      for the commits before this one, as `tc.log` and a commit in one phase do. */
   const bool in_binlog= thd_test_options(thd, OPTION_BIN_LOG);
-  if (!trx->by_user && !in_binlog && thd->wait_for_prior_commit())
-    return HA_ERR_INTERNAL_ERROR;
+  const bool is_unordered= !trx->by_user && !in_binlog;
+  if (is_unordered)
+  {
+    if (thd->wait_for_prior_commit())
+      return HA_ERR_INTERNAL_ERROR;
+    replica_awaits_earlier(thd);
+  }
   /* XA PREPARE of a transaction that has only locked keeps its locks until this connection decides or ends, as in
      InnoDB. The log has nothing of it: no other connection can decide it, and no restart finds it. */
   if (trx->by_user && !ek_has_changes(trx->txn))
@@ -112,6 +119,8 @@ int evenkeel_prepare(handlerton *, THD *thd, bool all)
   trx->prepared= done == 1;
   if (trx->prepared && trx->by_user)
     keep_changes(trx);
+  if (trx->prepared && is_unordered)
+    replica_has_prepared(thd, trx);
   return 0;
 }
 
@@ -152,12 +161,13 @@ int rollback_prepared(Trx *trx, ek_error *error)
 {
   if (trx->by_user)
     end_changes(trx->xid, false);
-  return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), (uint8_t) flush_at_commit, error);
+  const uint8_t durability= plant("RollbackNotSynced") ? 0 : (uint8_t) flush_at_commit;
+  return ek_rollback_prepared(evenkeel_db, ek_text(trx->xid), durability, error);
 }
 
 /* The server's recovery takes decisions only from its binlog. The file of `tc.log`, the coordinator without a
    binlog, it reads but does not use (xarecover_handlerton): it rolls back all. */
-static bool binlog_decides() { return opt_bin_log; }
+static bool binlog_decides() { return opt_bin_log || plant("LogOfCoordinatorTrusted"); }
 
 int evenkeel_commit(handlerton *hton, THD *thd, bool all)
 {
@@ -170,7 +180,14 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   const bool two_phases= trx->prepared;
   const bool ordered= trx->committed;
   if (!ordered)
+  {
+    if (!two_phases)
+      replica_awaits_earlier(thd);
+    else if (trx->place && plant("LaterOvertakes"))
+      my_sleep(1000000);
     evenkeel_commit_ordered(hton, thd, all);
+  }
+  replica_has_decided(trx);
   thd_wakeup_subsequent_commits(thd, 0);
   const uint64_t commit= trx->commit;
   const bool failed= trx->commit_failed;
@@ -184,7 +201,9 @@ int evenkeel_commit(handlerton *hton, THD *thd, bool all)
   /* The binlog holds the decision if it has called the ordered half: no one waits for ours, which is synced within a
      second. With sql_log_bin=0, or on a replica without log_slave_updates, the binlog does not hold it. And the
      server's recovery decides nothing that has a user's XID, as in XA COMMIT ... ONE PHASE. */
-  if (two_phases && ordered && !trx->by_user && binlog_decides())
+  const bool is_in_binlog= ordered || plant("UnloggedDecidedByBinlog");
+  const bool is_users= trx->by_user && !plant("OnePhaseDecidedByBinlog");
+  if (two_phases && is_in_binlog && !is_users && binlog_decides())
   {
     if (ek_wait_durable(evenkeel_db, commit, 0, &error))
     {
@@ -275,7 +294,7 @@ int evenkeel_rollback_by_xid(handlerton *, XID *xid)
   ek_error error;
   error.kind= EK_OK;
   const std::string id= xid_bytes(xid);
-  const uint8_t durability= (uint8_t) flush_at_commit;
+  const uint8_t durability= plant("RollbackByXidNotSynced") ? 0 : (uint8_t) flush_at_commit;
   const bool failed= ek_rollback_prepared(evenkeel_db, ek_text(id), durability, &error) != 0;
   if (failed && error.code == CODE_XidUnknown)
     return XAER_NOTA;

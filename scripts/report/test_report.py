@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from browser import Browser  # noqa: E402
 
 CAUSES = ("log_sync log_space free_frame page_read page_latch memtable_full compaction_debt governor "
-          "row_lock schema device_slow processor unexplained").split()
+          "row_lock schema device_slow backup processor unexplained").split()
 EXPERIMENTS = ["flush-scan", "restart-flush", "free-pages", "dirty-count", "fan-out", "scale"]
 passed, failed = 0, 0
 

@@ -97,20 +97,22 @@ fn metrics(root: &Path) -> String {
 pub const PLUGIN_FIGURES: &str = "
 ## Status variables of MariaDB
 
-`Evenkeel_` before each metric above; of each cause of waits but `idle`
-`Evenkeel_wait_{cause}_count`, `_us` (microseconds in all) and `_max_us` (the longest); and besides,
-behind the same word:
+Each metric above, with `Evenkeel_` in front of its name. For each cause of waits but `idle`:
+`Evenkeel_wait_{cause}_count`, `_us` (microseconds in all) and `_max_us` (the longest). In addition,
+also with `Evenkeel_` in front:
 
 | Name | Unit | Meaning |
 | --- | --- | --- |
 | `log_age_bytes` | bytes | Log that an open after a crash would read now (gauge) |
 | `log_end` | bytes | End of the log, counted from the first byte ever written to it (gauge) |
-| `log_checkpoint` | bytes | Where an open after a crash begins to read, counted likewise (gauge) |
-| `page_size` | bytes | A page, as the database was created |
-| `memory_size` | bytes | The setting as it is now |
-| `log_size` | bytes | The setting as it is now |
-| `index_builds` | count | Index builds under way, copies of tables apart (gauge) |
-| `writes_stopped` | 0 or 1 | 1 after a failed write or sync: writes are refused, reads go on |
+| `log_checkpoint` | bytes | Log position where an open after a crash begins to read (gauge) |
+| `page_size` | bytes | Bytes of a page |
+| `memory_size` | bytes | The present value of the setting |
+| `log_size` | bytes | The present value of the setting |
+| `index_builds` | count | Index builds under way, without those of copies of tables (gauge) |
+| `writes_stopped` | 0 or 1 | 1 after a failed write or sync: writes are refused, reads continue |
+| `backup_last` | text | The last backup: directory, then size or error; empty before |
+| `backup_state` | text | The last backup: none, copying, armed, ending, complete or failed |
 ";
 
 fn settings(root: &Path) -> String {

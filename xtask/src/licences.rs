@@ -7,8 +7,17 @@ use std::path::Path;
 use std::process::Command;
 
 /// As in `deny.toml`: compatible with GPL-2.0-only, so Apache-2.0 alone is not allowed.
-const ALLOWED: &[&str] =
-    &["MIT", "BSD-2-Clause", "BSD-3-Clause", "Zlib", "ISC", "Unicode-3.0", "Unlicense", "0BSD"];
+const ALLOWED: &[&str] = &[
+    "MIT",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "Zlib",
+    "ISC",
+    "Unicode-3.0",
+    "Unlicense",
+    "0BSD",
+    "BSL-1.0",
+];
 
 /// The lock files; each belongs to a workspace of its own.
 const LOCKS: &[&str] = &["Cargo.lock", "crates/bench-compare/peers/Cargo.lock", "fuzz/Cargo.lock"];

@@ -12,6 +12,7 @@ mod rules;
 mod source;
 mod string_names;
 mod tables;
+mod test_filters;
 mod tidy;
 mod vocabulary;
 

@@ -6,7 +6,8 @@
 //! present one is a finding too.
 
 use crate::source::{self, Source, code, has_word};
-use crate::{circles, docs, error_names, layers, licences, links, rules, string_names, vocabulary};
+use crate::{circles, docs, error_names, layers, licences, links, rules, string_names};
+use crate::{test_filters, vocabulary};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -41,7 +42,7 @@ const NOTES: &[&str] = &["FIXME", "XXX", "TODO", "HACK"];
 const OUTSIDE: &[(&str, &str)] = &[
     ("std::fs", "use evenkeel_io::Env"),
     ("Instant", "use Env::now_ns"),
-    ("SystemTime", "use Env::now_ns"),
+    ("SystemTime::now", "use Env::now_ns"),
     ("thread::spawn", "use Runtime::spawn"),
     ("thread::Builder", "use Runtime::spawn"),
 ];
@@ -67,6 +68,7 @@ pub fn check(root: &Path) -> Vec<String> {
     problems.extend(circles::check(root, &sources));
     problems.extend(docs::check(root));
     problems.extend(rules::check(root, &sources));
+    problems.extend(test_filters::check(root, &sources));
     problems.extend(error_names::check(&sources, ENGINE));
     problems.extend(vocabulary::check(root, &sources, ENGINE));
     problems.extend(string_names::check(root));

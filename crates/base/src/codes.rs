@@ -30,12 +30,12 @@ codes! {
     Internal = Internal, "internal error", "this is a bug: report it with the message and the log";
     WritesStopped = ReadOnly, "writes have stopped after a failed write or sync; reads go on", "mend the storage and reopen the database: it recovers from its log";
     // -- io
-    FileMissing = NotFound, "a file is missing", "restore the file from a backup";
+    FileMissing = NotFound, "a file is missing", "restore the file from a backup; without one, save the rest with evenkeel salvage";
     FileOpen = Io, "a file cannot be opened", "check the path and its permissions";
     NoPermission = Io, "no permission", "give this user read and write access to the directory";
     DirectoryUnsafe = Invalid, "every user may write to the directory", "remove that permission (chmod o-w), or choose another directory";
     ReadFailed = Io, "a read failed", "check the device; the data may be readable from a backup";
-    ReadShort = Corrupt, "a file ends too early", "restore the file from a backup";
+    ReadShort = Corrupt, "a file ends too early", "restore from a backup; without one, save the rest with evenkeel salvage";
     WriteFailed = Io, "a write failed", "check the device, then reopen the database";
     SyncFailed = Io, "a sync failed", "check the device, then reopen the database";
     DiskFull = Full, "the disk is full", "free space: writes go on without a restart";
@@ -44,36 +44,36 @@ codes! {
     Forked = Invalid, "the database was opened before this process was forked", "open it in the process that uses it, behind the fork";
     ThreadSpawn = Io, "a thread cannot be started", "raise the limit of processes for this user";
     // -- format
-    BadEncoding = Corrupt, "stored bytes do not decode", "run evenkeel check; restore from a backup if it reports damage";
-    NewerFormat = Version, "the files were written by another format version", "open them with the version of Evenkeel that wrote them, or dump and load";
-    NotADatabase = Invalid, "not an Evenkeel database: no valid superblock", "check the path; if it is one, restore evenkeel.super from a backup";
-    OtherDatabase = Corrupt, "a file belongs to another database", "put the files of one database together again, or restore from a backup";
+    BadEncoding = Corrupt, "stored bytes do not decode", "run CHECK TABLE or evenkeel check; if it reports damage restore from a backup, or keep the rest with REPAIR TABLE ... EXTENDED or evenkeel salvage";
+    NewerFormat = Version, "the files are whole, and hold something that this version does not know", "open them with the version of Evenkeel that wrote them, or dump them with it and load them here";
+    NotADatabase = Invalid, "not an Evenkeel database: no valid superblock", "check the path; if it is one, restore from a backup, or save the tables with evenkeel salvage";
+    OtherDatabase = Corrupt, "a file belongs to another database", "put the files of one database together again, or restore from a backup; without one, save the rest with evenkeel salvage";
     // -- log
-    LogDamaged = Corrupt, "the log is damaged below its recorded durable position", "restore from a backup; evenkeel check names what can still be read";
-    LogMissing = Corrupt, "a log segment is missing", "restore the file, or restore from a backup";
+    LogDamaged = Corrupt, "the log is damaged below its recorded durable position", "restore from a backup; without one, save the tables with evenkeel salvage";
+    LogMissing = Corrupt, "a log segment is missing", "restore the file, or restore from a backup; without one, save the tables with evenkeel salvage";
     LogVersion = Version, "the log has another format version", "open the database with the release that wrote it";
     LogTooLarge = Invalid, "an operation needs more log space than is allowed", "make the operation smaller, or log_size or memory_size (the log buffer is a part of it) larger";
     LogFull = Full, "the log is full, its reserve included", "free space or wait for a checkpoint";
     // -- pages
-    PageChecksum = Corrupt, "a page does not match its checksum", "restore the file from a backup; run evenkeel check to find all damaged pages";
-    PageIdentity = Corrupt, "a page lies in another page's place", "restore the file from a backup; run evenkeel check to find all damaged pages";
-    PageUnwritten = Corrupt, "a page in use was never written or its blocks are gone", "restore the file from a backup; run evenkeel check to find all damaged pages";
+    PageChecksum = Corrupt, "a page does not match its checksum", "restore from a backup; CHECK TABLE and evenkeel check find all damaged pages, REPAIR TABLE ... EXTENDED keeps the other rows of a table, evenkeel salvage those of a database";
+    PageIdentity = Corrupt, "a page lies in another page's place", "restore from a backup; CHECK TABLE and evenkeel check find all damaged pages, REPAIR TABLE ... EXTENDED keeps the other rows of a table, evenkeel salvage those of a database";
+    PageUnwritten = Corrupt, "a page in use was never written or its blocks are gone", "restore from a backup; CHECK TABLE and evenkeel check find all damaged pages, REPAIR TABLE ... EXTENDED keeps the other rows of a table, evenkeel salvage those of a database";
     PageVersion = Version, "a page of another format version", "open the database with the version that wrote it";
-    PageBeyond = Corrupt, "a page number beyond the page space", "run evenkeel check; restore from a backup if it reports damage";
-    SpaceDamaged = Corrupt, "the map of the page space contradicts itself", "restore from a backup; run evenkeel check to find all damaged pages";
+    PageBeyond = Corrupt, "a page number beyond the page space", "run CHECK TABLE or evenkeel check; if it reports damage restore from a backup, or keep the rest with REPAIR TABLE ... EXTENDED or evenkeel salvage";
+    SpaceDamaged = Corrupt, "the map of the page space contradicts itself", "restore from a backup; evenkeel check finds all damaged pages, evenkeel salvage saves all other rows";
     BadPageSize = Invalid, "a page size that is not 4096, 8192 or 16384", "choose one of them at creation; it cannot be changed afterwards";
     PoolTooSmall = Invalid, "the page pool is too small", "raise memory_size";
     SpaceLimit = Full, "the page space has reached its largest size of 16 TiB", "remove data or use a second database";
     // -- tree
     ValueTooLong = Invalid, "a value is longer than 4 GiB - 1", "split the value";
-    TreeDamaged = Corrupt, "a tree's pages do not lead to the key", "run evenkeel check; restore from a backup";
-    TreeOpMismatch = Corrupt, "a logged change does not fit its page", "restore from a backup; report the message and the log";
+    TreeDamaged = Corrupt, "a tree's pages do not lead to the key", "run CHECK TABLE or evenkeel check; restore from a backup, or keep the rest with REPAIR TABLE ... EXTENDED or evenkeel salvage";
+    TreeOpMismatch = Corrupt, "a logged change does not fit its page", "restore from a backup, or save the rest with evenkeel salvage; report the message and the log";
     TreeGone = NotFound, "a tree does not exist (any more)", "open the table again";
     TreeNotEmpty = Invalid, "a bulk load needs an empty tree", "load into a new table";
     KeysNotAscending = Invalid, "the rows of a bulk load are not in key order", "sort them first; every key may come once";
-    OverflowDamaged = Corrupt, "a long value's pages are not where its row says", "run evenkeel check; restore from a backup";
+    OverflowDamaged = Corrupt, "a long value's pages are not where its row says", "run CHECK TABLE or evenkeel check; restore from a backup, or keep the rest with REPAIR TABLE ... EXTENDED or evenkeel salvage";
     // -- runs
-    RunDamaged = Corrupt, "a file of an index is damaged", "drop the index and add it again, or rebuild the table (ALTER TABLE ... FORCE): its rows and other indexes are not affected";
+    RunDamaged = Corrupt, "a file of an index is damaged", "repair the table (REPAIR TABLE, Database::repair_table), which builds the index anew: its rows and other indexes are not affected";
     RunVersionUnknown = Version, "an index file has an unknown format version", "open it with a newer version of the engine";
     IndexGone = NotFound, "the index does not exist", "it was dropped: use another index";
     // -- txn
@@ -119,7 +119,7 @@ codes! {
     TransactionEnded = Invalid, "the transaction has ended", "begin a new one";
     SavepointMissing = NotFound, "there is no such savepoint", "set it before rolling back to it";
     BuildCancelled = Cancelled, "the index build was cancelled", "repeat it if the index is wanted";
-    CatalogDamaged = Corrupt, "the catalog contradicts itself", "run evenkeel check; restore from a backup";
+    CatalogDamaged = Corrupt, "the catalog contradicts itself", "run evenkeel check; restore from a backup, or save the rest with evenkeel salvage";
     // -- evenkeel
     DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";
     OptionOutOfRange = Invalid, "an option is out of its range", "choose a value inside the range";
@@ -129,7 +129,13 @@ codes! {
     OpenedReadOnly = ReadOnly, "the database or transaction is read-only", "open it, or begin the transaction, for writing";
     RowsNotSorted = Invalid, "the rows of a bulk load do not come in ascending order of the primary key", "sort them, or insert them";
     DatabaseClosed = Invalid, "the database is closed", "open it again";
-    CheckpointMissing = Corrupt, "the checkpoint named by the superblock is not in the log", "restore from a backup";
+    BackupRunning = Busy, "a backup is running already", "wait for its end, or cancel it";
+    BackupBehindLog = Full, "the backup could not copy the log as fast as it was written", "repeat it with a larger log_size, to faster storage, or at a quieter time";
+    BackupIncomplete = Invalid, "the directory holds no complete backup: it has no file COMPLETE", "choose another backup, or take one";
+    BackupDamaged = Corrupt, "a backup differs from its manifest", "choose another backup; evenkeel backup verify names every file";
+    CheckpointMissing = Corrupt, "the checkpoint named by the superblock is not in the log", "restore from a backup; without one, save the tables with evenkeel salvage";
+    NestedCall = Invalid, "the transaction is in the middle of another call", "make the call after that one has returned, or in another transaction";
+    ValueConversion = Invalid, "a value cannot be read as the wanted type", "read it as a type that holds it; as an Option where it may be NULL";
 }
 
 impl Code {

@@ -58,6 +58,14 @@ pub enum Fault {
     RealNamesNotSynced,
     /// A partial write of the system counts as whole.
     ShortWriteTaken,
+    /// Files that a backup copies are removed and punched meanwhile.
+    RemovalNotHeld,
+    /// A backup copies pages again after it has fixed its end.
+    PagesCopiedAfterEnd,
+    /// A backup does not copy the pages that the log names as unlogged.
+    UnloggedNotCopied,
+    /// READ UNCOMMITTED takes the entries of an index that its snapshot sees.
+    UncommittedBySnapshot,
 }
 
 impl Fault {
@@ -87,6 +95,10 @@ impl Fault {
         Fault::RealSyncSkipped,
         Fault::RealNamesNotSynced,
         Fault::ShortWriteTaken,
+        Fault::RemovalNotHeld,
+        Fault::PagesCopiedAfterEnd,
+        Fault::UnloggedNotCopied,
+        Fault::UncommittedBySnapshot,
     ];
 }
 

@@ -1,6 +1,9 @@
 //! Ids, errors, visibility rules, waits by cause and metrics: the plain data that every layer
 //! shares. This crate has no I/O, no threads and no clock, and depends on no other crate of ours.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("Evenkeel needs a 64-bit target: positions in files and memory have 64 bits");
+
 pub mod beat;
 pub mod codes;
 pub mod error;

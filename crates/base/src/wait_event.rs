@@ -42,6 +42,9 @@ causes! {
     /// For a write other than the log's: one of this thread (loads, long values, a growing segment
     /// file) or of another (undo that is written to files).
     DeviceSlow = "device_slow",
+    /// For a backup, by writers of pages that bypass the log (long values, bulk loads) and are
+    /// faster than the backup copies them.
+    Backup = "backup",
     /// For a processor, in an operation of more than 1 ms: other threads held all processors.
     Processor = "processor",
     /// Wall time without a recorded wait or CPU time.

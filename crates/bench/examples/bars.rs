@@ -30,8 +30,8 @@ fn begin(db: &Database) -> Result<evenkeel::Txn> {
 fn load(db: &Database, rows: i64) -> Result<()> {
     db.create_table("t", &spec())?;
     for first in (0..rows).step_by(1000) {
-        let mut txn = begin(db)?;
-        let mut table = txn.table("t")?;
+        let txn = begin(db)?;
+        let table = txn.table("t")?;
         for id in first..(first + 1000).min(rows) {
             table.insert(&[Int(id), Int(id), Bytes(&ROW)])?;
         }
@@ -66,8 +66,8 @@ fn e5(dir: &Path, scale: i64) -> Result<()> {
     let db = Database::open_with(dir, lazy((256 << 20) * (1 + scale as u64)))?;
     load(&db, rows)?;
     let (mut rng, mut row) = (Rng(42), Row::new());
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    let mut table = txn.table("t")?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let table = txn.table("t")?;
     let mut read = |n: u32| -> Result<f64> {
         let start = Instant::now();
         let mut sum = 0i64;
@@ -87,7 +87,7 @@ fn e5(dir: &Path, scale: i64) -> Result<()> {
     let (mut rng, mut row) = (Rng(43), Row::new());
     let start = Instant::now();
     for _ in 0..500_000 {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
         txn.table("t")?.get_into(&[Int(rng.below(rows))], &mut row)?;
         txn.commit()?;
     }
@@ -145,8 +145,8 @@ fn insert_indexed(
 ) -> Result<i64> {
     let mut first = rows.start;
     while first < rows.end {
-        let mut txn = begin(db)?;
-        let mut table = txn.table("t")?;
+        let txn = begin(db)?;
+        let table = txn.table("t")?;
         for id in first..first + 50 {
             let mut int = |below| Int(rng.below(below));
             let (register, customer) = (int(1000), int(100_000));
@@ -205,8 +205,8 @@ fn e9_updates_child(dir: &Path, scale: i64) -> Result<()> {
     let (mut rng, end) = (Rng(9), logged() + (100 << 20) * scale as u64);
     let (start, mut updates) = (Instant::now(), 0);
     while logged() < end {
-        let mut txn = begin(&db)?;
-        let mut table = txn.table("t")?;
+        let txn = begin(&db)?;
+        let table = txn.table("t")?;
         for _ in 0..50 {
             table.update(&[Int(rng.below(rows))], &[(1, Int(rng.below(rows)))])?;
         }
@@ -239,7 +239,7 @@ fn killed(dir: &Path, child: &str, scale: i64) -> f64 {
 fn recovered(dir: &Path) -> Result<(Database, Duration)> {
     let start = Instant::now();
     let db = Database::open_with(dir, e9_options(E9_LOG_AFTER))?;
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     assert!(txn.table("t")?.last()?.is_some(), "rows are there");
     let time = start.elapsed();
     drop(txn);
@@ -348,8 +348,8 @@ fn e9_after(db: &Database, rows: i64, before: f64) -> Result<()> {
 fn delete_low_end(db: &Database, rows: i64) -> Result<Duration> {
     let mut slowest = Duration::ZERO;
     for first in (0..rows - 1000).step_by(1000) {
-        let mut txn = begin(db)?;
-        let mut table = txn.table("t")?;
+        let txn = begin(db)?;
+        let table = txn.table("t")?;
         for id in first..first + 1000 {
             table.delete(&[Int(id)])?;
         }
@@ -361,11 +361,11 @@ fn delete_low_end(db: &Database, rows: i64) -> Result<Duration> {
 
 /// How long the search for the lowest row takes, which must be `expected`.
 fn lowest(db: &Database, expected: i64) -> Result<Duration> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     let start = Instant::now();
     let row = txn.table("t")?.first()?.expect("rows are left");
     let time = start.elapsed();
-    assert_eq!(row.get("id")?, Int(expected));
+    assert_eq!(row.value("id")?, Int(expected));
     Ok(time)
 }
 
@@ -384,7 +384,7 @@ fn e10(dir: &Path, scale: i64) -> Result<()> {
         let own = dir.join(if held { "held" } else { "free" });
         let db = Database::open_with(&own, lazy(64 << 20))?;
         load(&db, rows)?;
-        let mut snapshot = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+        let snapshot = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
         if held {
             snapshot.take_snapshot()?;
         }
@@ -398,7 +398,7 @@ fn e10(dir: &Path, scale: i64) -> Result<()> {
         );
         if held {
             let row = snapshot.table("t")?.first()?.expect("its rows are left");
-            assert_eq!(row.get("id")?, Int(0));
+            assert_eq!(row.value("id")?, Int(0));
         }
         drop(snapshot);
         db.close()?;
@@ -419,7 +419,7 @@ fn update_rates(
     for _ in 0..windows {
         let (start, before) = (Instant::now(), n);
         while start.elapsed() < Duration::from_secs(seconds) {
-            let mut txn = begin(db)?;
+            let txn = begin(db)?;
             txn.table("t")?.update(&[Int(rng.below(rows))], &[(1, Int(n as i64))])?;
             txn.commit()?;
             n += 1;
@@ -438,7 +438,7 @@ fn e11(dir: &Path, scale: i64) -> Result<()> {
     // Five windows, of a minute at scale 30; those after tell how far the machine varies by itself.
     let (mut rng, window_s) = (Rng(5), 2 * scale as u64);
     let without = update_rates(&db, &mut rng, rows, 5, window_s)?;
-    let mut held = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let held = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     held.take_snapshot()?;
     let with = update_rates(&db, &mut rng, rows, 5, window_s)?;
     // Each row through all its versions since: some of them.
@@ -499,8 +499,8 @@ fn e12_close(dir: &Path, scale: i64) -> Result<()> {
     insert_indexed(&db, &mut Rng(12), 0..rows, |_| true)?;
     let mut rng = Rng(13);
     for _ in 0..rows / 50 {
-        let mut txn = begin(&db)?;
-        let mut table = txn.table("t")?;
+        let txn = begin(&db)?;
+        let table = txn.table("t")?;
         for _ in 0..10 {
             table.update(&[Int(rng.below(rows))], &[(4, Int(rng.below(500)))])?;
         }

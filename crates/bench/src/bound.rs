@@ -44,7 +44,8 @@ impl Side {
             | Cause::PageLatch
             | Cause::MemtableFull
             | Cause::CompactionDebt
-            | Cause::Governor => Side::Engine,
+            | Cause::Governor
+            | Cause::Backup => Side::Engine,
             Cause::RowLock | Cause::Schema => Side::Locks,
             Cause::Processor => Side::Cpu,
             Cause::Unexplained | Cause::Idle => Side::Unknown,
@@ -77,6 +78,7 @@ pub const fn words(cause: Cause) -> &'static str {
         Cause::RowLock => "row locks",
         Cause::Schema => "schema changes",
         Cause::DeviceSlow => "writes",
+        Cause::Backup => "a backup",
         Cause::Processor => "waits for a free processor",
         Cause::Unexplained => "time without a recorded wait",
         Cause::Idle => "idle",

@@ -129,7 +129,7 @@ fn counters(stats: &Stats) -> Counters {
         ("age", Metric::FlushReasonAge),
         ("dirty share", Metric::FlushReasonShare),
         ("log ahead", Metric::FlushReasonNext),
-        ("frame supply", Metric::FlushReasonFreeFrames),
+        ("free frames", Metric::FlushReasonFreeFrames),
         ("nobody writes", Metric::FlushReasonIdle),
         ("required", Metric::FlushReasonRequired),
     ];
@@ -181,7 +181,7 @@ impl Engine for Embedded {
     }
 
     fn snapshot<'a>(&'a self, client: usize) -> Result<Box<dyn Held + 'a>, BenchError> {
-        let mut txn = self.db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+        let txn = self.db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
         txn.table(&table(client))?;
         txn.take_snapshot()?;
         Ok(Box::new(txn))
@@ -217,25 +217,25 @@ impl EmbeddedSession<'_> {
 
 impl Session for EmbeddedSession<'_> {
     fn insert(&mut self, rows: &[Row]) -> Result<(), Failure> {
-        let mut txn = self.begin(Access::ReadWrite)?;
+        let txn = self.begin(Access::ReadWrite)?;
         let rows: Vec<[ValueRef<'_>; COLUMNS]> = rows.iter().map(values).collect();
-        let mut table = txn.table(&self.table).map_err(failure)?;
+        let table = txn.table(&self.table).map_err(failure)?;
         table.insert_many(rows.iter().map(|row| row.as_slice())).map_err(failure)?;
         txn.commit().map_err(failure)?;
         Ok(())
     }
 
     fn min_pk(&mut self) -> Result<Option<i64>, Failure> {
-        let mut txn = self.begin(Access::ReadOnly)?;
-        let mut table = txn.table(&self.table).map_err(failure)?;
+        let txn = self.begin(Access::ReadOnly)?;
+        let table = txn.table(&self.table).map_err(failure)?;
         let mut scan = table.scan(Range::ALL, Direction::Forward).map_err(failure)?;
         let found = scan.next(&mut self.row).map_err(failure)?;
         if found { Ok(Some(pk(&self.row)?)) } else { Ok(None) }
     }
 
     fn delete_from(&mut self, from: i64, rows: usize) -> Result<Deleted, Failure> {
-        let mut txn = self.begin(Access::ReadWrite)?;
-        let mut table = txn.table(&self.table).map_err(failure)?;
+        let txn = self.begin(Access::ReadWrite)?;
+        let table = txn.table(&self.table).map_err(failure)?;
         let mut victims = Vec::with_capacity(rows);
         let from = [ValueRef::Int(from)];
         let mut scan = table.scan(Range::from(&from), Direction::Forward).map_err(failure)?;
@@ -252,8 +252,8 @@ impl Session for EmbeddedSession<'_> {
     }
 
     fn query(&mut self, query: &Query) -> Result<u64, Failure> {
-        let mut txn = self.begin(Access::ReadOnly)?;
-        let mut table = txn.table(&self.table).map_err(failure)?;
+        let txn = self.begin(Access::ReadOnly)?;
+        let table = txn.table(&self.table).map_err(failure)?;
         let mut found = 0;
         match query {
             Query::Points(ids) => {
@@ -268,7 +268,7 @@ impl Session for EmbeddedSession<'_> {
             Query::Range(index, value) => {
                 let from = [ValueRef::Int(i64::from(*value))];
                 let name = INDEXES[*index].0;
-                let mut index_ref = table.index(name).map_err(failure)?.keys_only();
+                let index_ref = table.index(name).map_err(failure)?.keys_only();
                 let range = Range::from(&from);
                 let mut scan = index_ref.scan(range, Direction::Forward).map_err(failure)?;
                 while found < RANGE_LIMIT as u64 && scan.next(&mut self.row).map_err(failure)? {
@@ -283,8 +283,8 @@ impl Session for EmbeddedSession<'_> {
     }
 
     fn update(&mut self, ids: &[i64], data: &str) -> Result<(), Failure> {
-        let mut txn = self.begin(Access::ReadWrite)?;
-        let mut table = txn.table(&self.table).map_err(failure)?;
+        let txn = self.begin(Access::ReadWrite)?;
+        let table = txn.table(&self.table).map_err(failure)?;
         for id in ids {
             let changes = [(COLUMNS - 1, ValueRef::Text(data))];
             if !table.update(&[ValueRef::Int(*id)], &changes).map_err(failure)? {
@@ -296,8 +296,8 @@ impl Session for EmbeddedSession<'_> {
     }
 
     fn read(&mut self, ids: &[i64]) -> Result<u64, Failure> {
-        let mut txn = self.begin(Access::ReadOnly)?;
-        let mut table = txn.table(&self.table).map_err(failure)?;
+        let txn = self.begin(Access::ReadOnly)?;
+        let table = txn.table(&self.table).map_err(failure)?;
         let mut found = 0;
         for id in ids {
             if table.get_into(&[ValueRef::Int(*id)], &mut self.row).map_err(failure)? {

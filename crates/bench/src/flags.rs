@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// Flags of the insert benchmark.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// Directory of the store [default: ./evenkeel-bench, removed at the end]. One given by name is
-    /// kept, and a run whose steps lack l.i0 goes on from it
+    /// Directory of the store [default: ./evenkeel-bench, removed at the end]. A directory given
+    /// here is kept, and a run whose steps lack l.i0 continues from it
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Rows per client loaded in l.i0, and inserted in l.i1; l.i2 inserts a tenth of that.
@@ -18,14 +18,16 @@ pub struct Flags {
     /// Clients, each with a table and threads of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub clients: usize,
-    /// Memory budget of the engine (memory_size), bytes. Suffixes K, M, G are 1024-based
+    /// Memory budget of the engine (memory_size), bytes; 0: automatic. Suffixes K, M, G are
+    /// 1024-based
     #[arg(long, value_name = "BYTES", default_value = "256M")]
     pub memory: String,
-    /// 1: synced at commit; 2: written at commit, synced each second; 0: each second
+    /// 1: synced at commit; 2: written at commit, synced each second; 0: written and synced each
+    /// second
     #[arg(long, value_name = "0|1|2", default_value_t = 1)]
     pub durability: u8,
-    /// Steps in order. q: two query steps per rate; q300.1: that one alone; l.i1:1800s: timed, in
-    /// seconds. Known: l.i0 l.x l.i1 l.i2 u p q qR.N
+    /// Steps in order: l.i0 l.x l.i1 l.i2 u p q qR.N. q means two query steps for each rate; q300.1
+    /// is one at 300 rows per second; l.i1:1800s ends after 1800 seconds
     #[arg(long, value_name = "LIST", default_value = "l.i0,l.x,l.i1,q")]
     pub steps: String,
     /// Rates of the q steps: rows inserted per second and client while queries run
@@ -64,8 +66,8 @@ pub struct Flags {
     /// Bypass the page cache of the operating system
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub direct_io: bool,
-    /// Engine: evenkeel; null (same client and bytes per commit, nothing else); or the URL of a
-    /// server, mariadb://... or postgres://...
+    /// Engine: evenkeel; null (the control: same client and bytes per commit, nothing else); or the
+    /// URL of a server, mariadb://... or postgres://...
     #[arg(long, value_name = "NAME", default_value = "evenkeel")]
     pub engine: String,
     /// Write the result as JSON

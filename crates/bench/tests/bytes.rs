@@ -1,5 +1,5 @@
-//! The classes of bytes of a step add up to what the system counted for the process. Alone in its
-//! file, because the system counts whole processes.
+//! The classes of bytes of a step add up to what the system counted for the process. This test is
+//! alone in its file, because the system counts whole processes.
 
 use clap::Parser;
 use evenkeel_bench::{Bytes, Flags, RunResult, open_engine, run};
@@ -12,7 +12,7 @@ struct Line {
 }
 
 fn go(durability: &str) -> RunResult {
-    // Not below /tmp, which may be memory: there the system counts nothing.
+    // Not below /tmp, which may be in memory: the system counts nothing there.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
     let store = dir.path().join("store");
     let store = store.to_str().expect("plain path");
@@ -37,7 +37,7 @@ fn classes_of_bytes_add_up_to_what_the_system_counted() {
             let ours: u64 = step.bytes.values().iter().sum();
             let name = &step.name;
             assert!(ours > 0, "{name}: the engine counts nothing");
-            // Of what is cached the system counts the writes alone, and of memory nothing.
+            // The system counts only the writes of cached files, and nothing of files in memory.
             if !is_direct {
                 assert!(system <= ours + ours / 20, "{name}: system {system}, classes {ours}");
                 continue;

@@ -1,4 +1,4 @@
-//! The whole path of a run on the embedded engine: what the benchmark counted is what is stored.
+//! A whole run on the embedded engine: the stored rows are those that the benchmark counted.
 
 use clap::Parser;
 use evenkeel::{Access, Database, Direction, Isolation, Range, Row, ValueRef};
@@ -22,7 +22,7 @@ fn go(dir: &Path, line: &str) -> RunResult {
     run(&options, &open_engine, &AtomicBool::new(false)).expect("the run ends well")
 }
 
-/// How many open files below `dir` bypass the page cache.
+/// The number of open files below `dir` that bypass the page cache.
 fn direct_files(dir: &Path) -> usize {
     let flags = |fd: &std::ffi::OsStr| {
         let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd)).ok()?;
@@ -34,7 +34,7 @@ fn direct_files(dir: &Path) -> usize {
     ours.filter(|fd| flags(&fd.file_name()).is_some_and(|f| f & O_DIRECT != 0)).count()
 }
 
-/// Of x86-64 and most others.
+/// The value on x86-64 and most other processors.
 const O_DIRECT: i32 = 0o40000;
 
 #[test]
@@ -48,7 +48,7 @@ fn files_use_direct_io_as_the_flag_says() {
         std::fs::create_dir(&store).expect("creates");
         let machine = evenkeel_bench::machine::describe(&store, options.direct_io).expect("looks");
         let engine = evenkeel_bench::embedded::open(&options).expect("opens");
-        // The file system may not have it.
+        // The file system may not support direct I/O.
         assert!(wanted || !machine.direct_io);
         assert_eq!(direct_files(&store) > 0, machine.direct_io, "{word}");
         drop(engine);
@@ -58,13 +58,13 @@ fn files_use_direct_io_as_the_flag_says() {
 /// Counts the entries of the table and of each index.
 fn counts(dir: &Path, table: &str) -> Vec<u64> {
     let db = Database::open(dir).expect("opens");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
     let mut row = Row::new();
     let mut scan = txn.table(table).expect("there").scan(Range::ALL, Direction::Forward);
     let scan = scan.as_mut().expect("scans");
     let mut counts = vec![0];
     while scan.next(&mut row).expect("reads") {
-        assert!(matches!(row.get("transactionid"), Ok(ValueRef::Int(id)) if id > 0));
+        assert!(matches!(row.value("transactionid"), Ok(ValueRef::Int(id)) if id > 0));
         counts[0] += 1;
     }
     for name in ["marketsegment", "registersegment", "pdc"] {
@@ -90,7 +90,7 @@ fn every_counted_row_is_in_the_tables() {
     assert_eq!(rows[..3], [8000, 8000, 2000]);
     assert_eq!(result.steps[2].rows_deleted, 2000);
     assert!(result.steps[3].queries_per_s > 0.0 && result.steps[0].bytes.wal > 0);
-    // Of one client more may come in a second than of the other.
+    // One client may insert more in a second than the other.
     let left = 8000 + result.steps[3].rows - result.steps[3].rows_deleted;
     let found = ["purchases1", "purchases2"].map(|table| {
         let counts = counts(&store, table);
@@ -116,12 +116,12 @@ fn patterned_rows_are_in_the_tables() {
 /// Values of `data` that updates leave: 20 hexadecimal digits.
 fn updated(dir: &Path, table: &str) -> u64 {
     let db = Database::open(dir).expect("opens");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
-    let mut table = txn.table(table).expect("there");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let table = txn.table(table).expect("there");
     let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scans");
     let (mut row, mut n) = (Row::new(), 0);
     while scan.next(&mut row).expect("reads") {
-        let Ok(ValueRef::Text(data)) = row.get("data") else { panic!("a text") };
+        let Ok(ValueRef::Text(data)) = row.value("data") else { panic!("a text") };
         n += u64::from(data.len() == 20 && data.bytes().all(|b| b.is_ascii_hexdigit()));
     }
     n
@@ -143,15 +143,15 @@ fn updates_and_reads_reach_the_rows_they_name() {
     assert!((980..=1000).contains(&changed), "{changed}");
 }
 
-/// Microseconds in which somebody on this machine had to wait for a processor; none if the system
-/// does not say.
+/// Microseconds in which some thread of this machine waited for a processor; none if the system
+/// does not report it.
 fn short_of_processors_us() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/pressure/cpu").ok()?;
     text.split_whitespace().find_map(|word| word.strip_prefix("total=")?.parse().ok())
 }
 
-/// G6: of all that clients wait for, in memory that is far too small and with a sync for each
-/// commit, the causes explain all but a twentieth, and what they wait for a processor.
+/// G6: with far too little memory and a sync for each commit, named causes explain the waits of
+/// clients, except for a twentieth and for waits for a processor.
 #[test]
 fn every_wait_has_a_cause() {
     const CLIENTS: u64 = 2;
@@ -171,7 +171,8 @@ fn every_wait_has_a_cause() {
     assert!(unexplained <= all / 20 + CLIENTS * scarce, "{unexplained} us of {all} us");
 }
 
-/// What the background decided during a run is in its JSON, and the laws say the same again.
+/// The JSON of a run holds the decisions of background work, and the laws recompute the same
+/// outputs.
 #[test]
 fn laws_repeat_the_decisions_in_the_json_of_a_run() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -191,9 +192,11 @@ fn laws_repeat_the_decisions_in_the_json_of_a_run() {
             }
         }
     }
-    // Ten looks of the law a second while there are dirty pages; a law told wrong says otherwise.
+    // The law decides ten times a second while there are dirty pages. With changed inputs it
+    // decides differently.
     assert!(made["flush"] >= 10 && made["compaction"] >= 1 && made["governor"] >= 1, "{made:?}");
-    // Where the rate may not rise by as much, other inputs give the same: not everywhere.
+    // Where the limit of the rate's change decides, other inputs give the same output; that must
+    // not hold everywhere.
     let decisions = &result.steps[3].decisions["flush"];
     let differs = |inputs: &[u64], outputs: &Vec<u64>| {
         let mut other = inputs.to_vec();

@@ -1,4 +1,4 @@
-//! The whole path of a run on the control engine: every step, its figures, its JSON, going on from
+//! A whole run on the control engine: every step, its figures, its JSON, a run that continues from
 //! a kept directory, and Ctrl-C.
 
 use clap::Parser;
@@ -47,7 +47,7 @@ fn every_step_counts_its_rows_and_seconds() {
     let query = &result.steps[8];
     assert!(query.queries() && query.rate_target == Some(50.0));
     // Two clients, two transactions of 50 each; on a busy machine the last ones may come too late,
-    // and the second look at the seconds.
+    // and so may the second reading of the seconds.
     assert!((100..=200).contains(&query.rows) && (1..=3).contains(&query.per_second.len()));
     assert_eq!(query.rate_met, query.rows_per_s >= 0.95 * 100.0);
     assert!(query.seconds >= 1.9 && query.queries_per_s > 0.0);
@@ -141,7 +141,7 @@ fn the_json_has_the_fields_that_others_rely_on() {
     assert_eq!(json["patterns"]["pdc"], "nAsc:500");
     assert_eq!((&json["format"], &step["rate_target"]), (&1.into(), &serde_json::Value::Null));
     for cause in "log_sync log_space free_frame page_read page_latch memtable_full compaction_debt \
-                  governor row_lock schema device_slow processor unexplained"
+                  governor row_lock schema device_slow backup processor unexplained"
         .split_whitespace()
     {
         assert!(step["waits"].get(cause).is_some() && json["waits"].get(cause).is_some());

@@ -1,5 +1,5 @@
-//! The whole path of a run on real servers: MariaDB and Postgres, each a private one in its own
-//! temporary directory, on a socket alone, stopped by the test.
+//! A whole run on real servers: a private MariaDB and a private Postgres, each in its own temporary
+//! directory and reachable only by a socket. The test stops them.
 
 use clap::Parser;
 use evenkeel_bench::{BenchError, Flags, RunResult, open_engine, run};
@@ -34,7 +34,7 @@ struct Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let pid = self.child.id().to_string();
-        // A clean end, then a certain one.
+        // Ends the server cleanly, or else by a kill.
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let until = Instant::now() + Duration::from_secs(20);
         while self.child.try_wait().is_ok_and(|done| done.is_none()) && Instant::now() < until {
@@ -56,7 +56,7 @@ fn done(command: &mut Command) {
 }
 
 impl Server {
-    /// A run, begun as soon as the server answers.
+    /// Starts a run as soon as the server answers.
     fn first_run(&mut self, store: &Path, line: &str) -> RunResult {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
@@ -103,7 +103,8 @@ fn postgres() -> Server {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let data = dir.path().join("data");
     let bin = newest_postgres();
-    // Postgres does not run as root: then it gets its own user's rights and directory.
+    // Postgres does not run as root. If the test does, the server runs as its own user in a
+    // directory of that user.
     let command = |program: &str| {
         let mut command = Command::new(if root() { "setpriv" } else { "env" });
         if root() {
@@ -144,7 +145,8 @@ fn every_step_runs(mut server: Server, version: &str, updated: fn(&str) -> u64) 
     let (update, read) = (&result.steps[4], &result.steps[5]);
     assert_eq!((update.rows, update.op.insert.n), (1_000, 200));
     assert_eq!((read.queries_per_s * read.seconds).round() as u64, 100 * read.op.query.n);
-    // Other rows have an x; 1,000 draws of 4,900 or more rows meet some twice.
+    // Rows without an update contain an x; 1,000 random draws from 4,900 or more rows hit some rows
+    // twice.
     let updated = updated(&server.url);
     assert!((700..=1_000).contains(&updated), "{updated}");
     let query = &result.steps[6];
@@ -155,7 +157,7 @@ fn every_step_runs(mut server: Server, version: &str, updated: fn(&str) -> u64) 
     assert!(result.version.contains(version), "{}", result.version);
     assert!(result.peak_memory_bytes > 10 << 20 && result.space_bytes > 1 << 20);
     assert!(result.steps[0].cpu_us_per_row > 0.0 && result.steps[0].bytes_written > 100_000);
-    // A kept load is gone on from; a table that is there is not loaded over.
+    // A run continues from a kept load, and never loads over an existing table.
     let points = "--rows 1k,1k --deletes --steps l.i1,q10.1 --seconds 1 --queries pk";
     let result = go(&store, &server.url, points).expect("goes on");
     assert_eq!((result.steps[0].rows, result.steps[1].queries()), (1_000, true));

@@ -137,6 +137,8 @@ pub struct EkTableInfo {
     pub indexes: u64,
     /// Bytes of the runs of its indexes.
     pub index_bytes: u64,
+    /// Bytes of the pages that belong to its rows.
+    pub row_bytes: u64,
 }
 
 /// Figures of a table; 0, or -1 on error.
@@ -164,6 +166,7 @@ pub unsafe extern "C" fn ek_table_figures(
                 mark: info.mark,
                 indexes: info.indexes.len() as u64,
                 index_bytes: info.indexes.iter().map(|(index, _)| index.run_bytes).sum(),
+                row_bytes: info.row_bytes,
             };
             Ok(0)
         })

@@ -10,10 +10,11 @@
 //! two-phase recovery), `transaction` (begin to end, reads, changes,
 //! scans), `row` (what is read), `record` (rows put into records), `number` (auto-increment,
 //! watched waits), `alter` (changes of tables), `copy` (rows into a new
-//! table), `inspect` (figures, locks, checks),
+//! table), `inspect` (figures, locks, checks), `repair`, `backup` (copies of the database),
 //! `statistics` (of keys), `messages` (to the administrator).
 
 pub mod alter;
+pub mod backup;
 pub mod collations;
 pub mod copy;
 pub mod database;
@@ -21,6 +22,7 @@ pub mod inspect;
 pub mod messages;
 pub mod number;
 pub mod record;
+pub mod repair;
 pub mod row;
 pub mod statistics;
 pub mod transaction;

@@ -2,7 +2,7 @@
 
 use crate::database::EkDatabase;
 use crate::value::{EkBytes, EkError, catch, fence};
-use evenkeel::{Cause, ThreadWatch, WaitWatch};
+use evenkeel::{Cause, Report, ThreadWatch, WaitWatch};
 
 /// Moves the table's next number from `from` to `to`: 1, 0 if it differs by now, -1 on error. A
 /// `to` below `from` gives back numbers that were not handed out.
@@ -61,7 +61,14 @@ pub unsafe extern "C" fn ek_restart_numbers(
     unsafe { fence(error, -1, || (*db).0.restart_numbers(table.text()?, next).map(|()| 0)) }
 }
 
-/// Nonzero if the waits of the transaction with this tag are to be reported.
+/// Waits are not reported.
+pub const EK_REPORT_NOTHING: u8 = 0;
+/// A report names the holders and the nearest earlier request.
+pub const EK_REPORT_NEAREST: u8 = 1;
+/// A report names all transactions before the waiting one.
+pub const EK_REPORT_ALL: u8 = 2;
+
+/// How the waits of the transaction with this tag are to be reported (`EK_REPORT_*`).
 pub type EkWaitAsks = unsafe extern "C" fn(u64) -> u8;
 /// Called before a wait of the transaction with the first tag for those with the others.
 pub type EkWaitBegins = unsafe extern "C" fn(u64, *const u64, usize);
@@ -69,9 +76,13 @@ pub type EkWaitBegins = unsafe extern "C" fn(u64, *const u64, usize);
 struct Watch(EkWaitAsks, EkWaitBegins);
 
 impl WaitWatch for Watch {
-    fn asks(&self, waiter: u64) -> bool {
+    fn asks(&self, waiter: u64) -> Report {
         // SAFETY: by contract of who gave the function.
-        unsafe { (self.0)(waiter) != 0 }
+        match unsafe { (self.0)(waiter) } {
+            EK_REPORT_NOTHING => Report::Nothing,
+            EK_REPORT_NEAREST => Report::Nearest,
+            _ => Report::All,
+        }
     }
 
     fn begins(&self, waiter: u64, others: &[u64]) {
@@ -81,7 +92,7 @@ impl WaitWatch for Watch {
 }
 
 /// Calls `begins` before every wait of a transaction for others (`ek_set_tag`), in the waiting
-/// thread, if `asks` is nonzero for it. Once per database.
+/// thread, unless `asks` returns `EK_REPORT_NOTHING` for it. Once per database.
 ///
 /// # Safety
 /// The functions may be called as long as the database is open, by any thread.

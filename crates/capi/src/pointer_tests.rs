@@ -6,6 +6,7 @@ use crate::database::*;
 use crate::inspect::*;
 use crate::record::*;
 use crate::row::*;
+use crate::statistics::*;
 use crate::transaction::*;
 use crate::value::*;
 use evenkeel::{Database, Geometry, Options};
@@ -122,6 +123,28 @@ fn filled(long: usize) -> *mut EkDatabase {
     }
     commit(txn);
     db
+}
+
+#[test]
+fn rows_are_counted_as_the_transaction_sees_them() {
+    let db = filled(20);
+    let (reader, writer) = (begin(db), begin(db));
+    let count = |txn, table| {
+        let mut error = no_error();
+        // SAFETY: the transactions live until they are freed below.
+        (unsafe { ek_count(txn, text(table), &mut error) }, error.kind)
+    };
+    assert_eq!(count(reader, "t"), (10, EkKind::Ok));
+    assert_eq!(insert(writer, &[int(10), NULL, NULL, NULL]).0, 0);
+    assert_eq!((count(writer, "t").0, count(reader, "t").0), (11, 10));
+    commit(writer);
+    assert_eq!(count(reader, "t").0, 10);
+    assert_eq!(count(reader, "gone"), (-1, EkKind::NotFound));
+    commit(reader);
+    let later = begin(db);
+    assert_eq!(count(later, "t").0, 11);
+    commit(later);
+    close(db);
 }
 
 #[test]

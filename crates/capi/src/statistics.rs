@@ -1,6 +1,7 @@
-//! Statistics of keys.
+//! Statistics of keys, and the exact number of a table's rows.
 
 use crate::database::{EkDatabase, EkSchemaWait, waiting};
+use crate::transaction::EkTxn;
 use crate::value::{EkBytes, EkError, fence};
 
 /// Estimates how many rows share the values of the first parts of each key of a table, and keeps
@@ -49,6 +50,21 @@ pub unsafe extern "C" fn ek_rows_per_key(
                 written += 1;
             }
             Ok(written as u32)
+        })
+    }
+}
+
+/// Counts the rows of a table that the transaction sees, as a plain read; -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_count(txn: *mut EkTxn, table: EkBytes, error: *mut EkError) -> i64 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let rows = (*txn).get()?.table(table.text()?)?.count()?;
+            Ok(i64::try_from(rows).unwrap_or(i64::MAX))
         })
     }
 }

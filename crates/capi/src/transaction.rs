@@ -4,8 +4,8 @@ use crate::database::{EkDatabase, durability, milliseconds};
 use crate::row::EkRow;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, say_taken, slice, values};
 use evenkeel::{
-    Access, Canceller, Code, Direction, Error, Given, IndexScan, Insertion, Isolation, LockWait,
-    LockedScan, Locking, Mode, Range, Result, Row, Scan, Txn, ValueRef,
+    Access, Canceller, Code, Direction, Error, Given, Insertion, Isolation, LockWait, Locking,
+    Mode, Range, Result, Row, Scan, Txn, ValueRef,
 };
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -261,10 +261,10 @@ pub unsafe extern "C" fn ek_undo_statement(txn: *mut EkTxn, error: *mut EkError)
 /// # Safety
 /// `txn` is a transaction.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_set_tag(txn: *const EkTxn, tag: u64) {
+pub unsafe extern "C" fn ek_set_tag(txn: *mut EkTxn, tag: u64) {
     // SAFETY: by contract of the caller.
     catch((), || unsafe {
-        if let Some(txn) = (*txn).0.as_ref() {
+        if let Some(txn) = (*txn).0.as_mut() {
             txn.set_tag(tag);
         }
     });
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn ek_insert(
     unsafe {
         fence(error, -1, || {
             let row = values(row, row_len);
-            match (*txn).get()?.table(table.text()?)?.insert_or_tell(&row)? {
+            match (*txn).get()?.table(table.text()?)?.insert_or_tell(&row[..])? {
                 Insertion::Done(_) => Ok(0),
                 Insertion::Taken(index) => {
                     say_taken(error, index.as_deref());
@@ -351,10 +351,10 @@ pub unsafe extern "C" fn ek_insert(
 /// # Safety
 /// `txn` is a transaction.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_last_key(txn: *const EkTxn) -> EkBytes {
+pub unsafe extern "C" fn ek_last_key(txn: *mut EkTxn) -> EkBytes {
     // SAFETY: by contract of the caller.
     catch(EkBytes::NONE, || unsafe {
-        (*txn).0.as_ref().map_or(EkBytes::NONE, |txn| EkBytes::of(txn.last_key()))
+        (*txn).0.as_mut().map_or(EkBytes::NONE, |txn| EkBytes::of(txn.last_key()))
     })
 }
 
@@ -381,10 +381,10 @@ pub unsafe extern "C" fn ek_update(
             let columns = slice(columns, len).iter().map(|c| usize::from(*c));
             let changes: SmallVec<[(usize, ValueRef<'_>); 8]> =
                 columns.zip(values(new, len)).collect();
-            let mut table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table(table.text()?)?;
             let done = match of_key(read, key.get()) {
-                Some(row) => table.update_read(row, &changes),
-                None => table.update_by_key(key.get(), &changes),
+                Some(row) => table.update_read(row, &changes[..]),
+                None => table.update_by_key(key.get(), &changes[..]),
             };
             done.map(i32::from)
         })
@@ -416,7 +416,7 @@ pub unsafe extern "C" fn ek_delete(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let mut table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table(table.text()?)?;
             let done = match of_key(read, key.get()) {
                 Some(row) => table.delete_read(row),
                 None => table.delete_by_key(key.get()),
@@ -455,7 +455,7 @@ pub unsafe extern "C" fn ek_get(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let mut table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table(table.text()?)?;
             let row = &mut (*row).0;
             match lock & !EK_LOCK_SKIP {
                 EK_LOCK_SHARED => table.share_by_key(key.get(), wait(lock), row),
@@ -484,8 +484,8 @@ pub unsafe extern "C" fn ek_get_at(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let mut table = (*txn).get()?.table(table.text()?)?;
-            table.get_into(&values(key, len), &mut (*row).0).map(i32::from)
+            let table = (*txn).get()?.table(table.text()?)?;
+            table.get_into(&values(key, len)[..], &mut (*row).0).map(i32::from)
         })
     }
 }
@@ -519,8 +519,8 @@ fn bound<'v>(bound: &EkBound, values: &'v [ValueRef<'v>]) -> Bound<&'v [ValueRef
 
 pub(crate) enum Rows {
     Table(Scan),
-    Index(IndexScan),
-    Locked(LockedScan),
+    Index(Scan),
+    Locked(Scan),
 }
 
 /// A scan.
@@ -552,7 +552,7 @@ unsafe fn begin_scan(
     let range = Range { lower: bound(lower, &from), upper: bound(upper, &to) };
     let backward = flags & EK_SCAN_BACKWARD != 0;
     let direction = if backward { Direction::Backward } else { Direction::Forward };
-    let mut table = txn.table(table)?;
+    let table = txn.table(table)?.by_clustered_key();
     let rows = match (index.is_empty(), locking) {
         (true, None) => Rows::Table(table.scan(range, direction)?),
         (true, Some(locking)) => Rows::Locked(table.locked_scan(range, direction, locking)?),
@@ -646,7 +646,7 @@ pub unsafe extern "C" fn ek_lock_range(
         fence(error, -1, || {
             let of = values((*key).values, (*key).len);
             let range = Range { lower: bound(&*key, &of), upper: bound(&*key, &of) };
-            let mut table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table(table.text()?)?.by_clustered_key();
             match index.text()? {
                 "" => table.lock_range(range)?,
                 index => table.index(index)?.lock_range(range)?,
@@ -716,8 +716,7 @@ pub unsafe extern "C" fn ek_scan_resume(
     unsafe {
         fence(error, -1, || {
             match &mut (*scan).rows {
-                Rows::Table(scan) => scan.resume_after(key.get())?,
-                Rows::Locked(scan) => scan.resume_after(&[], key.get())?,
+                Rows::Table(scan) | Rows::Locked(scan) => scan.resume_after(key.get())?,
                 Rows::Index(_) => return Err(Error::internal("an index scan is not resumed")),
             }
             Ok(0)
@@ -776,7 +775,8 @@ pub unsafe extern "C" fn ek_estimate(
             let (from, to) =
                 (values((*lower).values, (*lower).len), values((*upper).values, (*upper).len));
             let range = Range { lower: bound(&*lower, &from), upper: bound(&*upper, &to) };
-            let (mut table, name) = ((*txn).get()?.table(table.text()?)?, index.text()?);
+            let name = index.text()?;
+            let table = (*txn).get()?.table(table.text()?)?.by_clustered_key();
             let rows = match name.is_empty() {
                 true => table.count_estimate(range)?,
                 false => table.index(name)?.count_estimate(range)?,

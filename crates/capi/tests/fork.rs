@@ -12,13 +12,14 @@ unsafe extern "C" {
 }
 
 fn insert(db: &Database, id: i64) -> evenkeel::Result<()> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
     txn.table("t")?.insert(&[Int(id)])?;
     txn.commit().map(|_| ())
 }
 
-/// Uses, then drops, what its parent has opened; which step went wrong.
-fn child(db: Database, mut open: evenkeel::Txn) -> i32 {
+/// Uses and then drops the handles that its parent has opened. Returns the number of the step that
+/// went wrong.
+fn child(db: Database, open: evenkeel::Txn) -> i32 {
     let code = |error: Option<evenkeel::Error>| error.map(|error| error.code());
     if code(open.table("t").err()) != Some(Code::Forked) {
         return 1;
@@ -41,11 +42,11 @@ fn a_forked_child_is_refused_and_its_parent_goes_on() {
     let spec = TableSpec::new().column(ColumnSpec::new("a", ColumnType::Int64)).primary_key(&["a"]);
     db.create_table("t", &spec).expect("creates");
     insert(&db, 1).expect("inserts");
-    let mut open = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-    open.table("t").and_then(|mut t| t.insert(&[Int(2)])).expect("inserts");
+    let open = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+    open.table("t").and_then(|t| t.insert(&[Int(2)])).expect("inserts");
 
-    // SAFETY: the child calls nothing that a lock of another thread could hold up, and ends by
-    // `_exit`; the alarm ends it if that is wrong.
+    // SAFETY: the child calls no function that a lock of another thread could block, and ends by
+    // `_exit`; if it does block, the alarm ends it.
     let pid = unsafe { fork() };
     if pid == 0 {
         unsafe { alarm(60) };

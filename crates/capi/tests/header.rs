@@ -1,9 +1,10 @@
-//! `plugin/mariadb/capi.h` says what this crate has: the same functions with as many parameters,
-//! and structures of the same size and layout, asked of a C compiler.
+//! Compares `plugin/mariadb/capi.h` with this crate: the same functions with the same number of
+//! parameters, and structures with the size and layout that a C compiler gives them.
 
 use evenkeel_capi::alter::{
     EkBuildFigures, EkChange, EkNewColumn, EkNewIndexes, EkRename, EkWiden,
 };
+use evenkeel_capi::backup::{EkBackupFigures, EkBackupReport};
 use evenkeel_capi::collations::EkCollations;
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart, EkSchemaWait};
 use evenkeel_capi::inspect::{EkCosts, EkTableInfo};
@@ -28,7 +29,7 @@ fn functions(text: &str, begin: &str) -> BTreeMap<String, usize> {
         if !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
             continue;
         }
-        // Parameters that are functions themselves hold brackets.
+        // Parameters that are function pointers contain brackets.
         let (mut depth, mut count, mut any) = (1, 1, false);
         for c in rest.chars() {
             match c {
@@ -67,7 +68,7 @@ fn the_header_declares_every_function() {
     }
 }
 
-/// The plugin has an answer to every code, in the order in which `EkError::code` counts them.
+/// The plugin has an answer for every code, in the order of the numbers of `EkError::code`.
 #[test]
 fn the_plugin_has_an_answer_for_every_error_code() {
     let answers = fs::read_to_string(root().join("plugin/mariadb/errors.def")).expect("is there");
@@ -80,14 +81,14 @@ fn the_plugin_has_an_answer_for_every_error_code() {
     }
 }
 
-/// What the server calls of a table catches what is thrown there: each of its functions that is
-/// more than a line of the header.
+/// Each handler function that the server calls catches exceptions, unless it is a single line of
+/// the header.
 #[test]
 fn every_handler_function_catches_exceptions() {
     let read = |name: &str| {
         fs::read_to_string(root().join("plugin/mariadb").join(name)).expect("is there")
     };
-    // Costs are read from what `info` has left.
+    // The cost functions only read what `info` has stored.
     let plain = ["keys_to_use_for_scanning"];
     let (table, guarded) = (read("ha_evenkeel.h"), read("guarded.h"));
     let mut count = 0;
@@ -106,7 +107,44 @@ fn every_handler_function_catches_exceptions() {
     assert!(count > 50, "{count} functions found");
 }
 
-/// Each function is a fence: a panic in it ends there, not in the program.
+/// Each function that the plugin gives the server beside a table's is wrapped: no exception leaves
+/// it.
+#[test]
+fn every_function_of_the_plugin_catches_exceptions() {
+    let read = |name: &str| {
+        fs::read_to_string(root().join("plugin/mariadb").join(name)).expect("is there")
+    };
+    let data = ["flags", "savepoint_offset", "tablefile_extensions"];
+    let engine = read("engine.cc");
+    let mut count = 0;
+    for line in engine.lines() {
+        let named = line.trim().strip_prefix("h->");
+        let Some((name, given)) = named.and_then(|text| text.split_once("= ")) else { continue };
+        if !data.contains(&name) {
+            assert!(given.starts_with("entry<"), "h->{name} is {given}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} functions found");
+    for function in ["evenkeel_init, 1>", "evenkeel_deinit>", "init, 1>"] {
+        assert!(engine.contains(&format!("entry<{function}")), "{function}");
+    }
+    assert!(read("schema_tables.cc").contains("fill_table= entry<"));
+    assert!(read("status.cc").contains("+entry<show_figures"));
+    let settings = read("settings.cc");
+    let functions: Vec<&str> = settings
+        .split("static void ")
+        .filter_map(|text| Some(text.split_once("(THD *thd, st_mysql_sys_var *")?.0))
+        .collect();
+    assert!(functions.len() > 3, "{functions:?}");
+    for function in functions {
+        assert!(settings.contains(&format!("entry<{function}>")), "{function}");
+        let uses = settings.matches(function).count();
+        assert_eq!(uses, 2, "{function} is used without its guard");
+    }
+}
+
+/// Each function catches panics, so a panic does not end the program.
 #[test]
 fn every_c_function_catches_panics() {
     let mut count = 0;
@@ -123,13 +161,13 @@ fn every_c_function_catches_panics() {
     assert!(count > 60, "{count} functions found");
 }
 
-/// A change of no columns, as C gives it, is one.
+/// A change without columns, as C passes it, is valid.
 #[test]
 fn a_change_of_no_columns_changes_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("db");
     let text = |text: &str| EkBytes::of(text.as_bytes());
-    // SAFETY: handles are used as their functions say; null is allowed where it is given.
+    // SAFETY: handles are used as their functions require; null is allowed where it is passed.
     unsafe {
         let mut error: EkError = std::mem::zeroed();
         let error = &raw mut error;
@@ -191,6 +229,8 @@ int main(void)
   printf("%zu %zu\n", sizeof(ek_costs), offsetof(ek_costs, read_ns));
   printf("%zu %zu %zu\n", sizeof(ek_schema_wait), offsetof(ek_schema_wait, lock_wait_ms),
          offsetof(ek_schema_wait, context));
+  printf("%zu %zu %zu\n", sizeof(ek_backup_figures), offsetof(ek_backup_figures, bytes_expected),
+         sizeof(ek_backup_report));
   return 0;
 }
 "#;
@@ -254,8 +294,13 @@ int main(void)
         offset_of!(EkSchemaWait, lock_wait_ms),
         offset_of!(EkSchemaWait, context),
     ];
-    let all: [&[usize]; 7] =
-        [&sizes, &offsets, &change_sizes, &figures, &change_offsets, &costs, &waits];
+    let backups = [
+        size_of::<EkBackupFigures>(),
+        offset_of!(EkBackupFigures, bytes_expected),
+        size_of::<EkBackupReport>(),
+    ];
+    let all: [&[usize]; 8] =
+        [&sizes, &offsets, &change_sizes, &figures, &change_offsets, &costs, &waits, &backups];
     let wanted = all.map(|numbers| line(numbers) + "\n").concat();
     assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
 }

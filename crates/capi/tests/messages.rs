@@ -1,5 +1,5 @@
-//! What the engine says reaches the embedding program. A test program of its own: a process has one
-//! logger.
+//! Messages of the engine reach the embedding program. This test is a program of its own, because a
+//! process has one logger.
 
 use evenkeel_capi::messages::ek_messages;
 use evenkeel_capi::{EkBytes, EkError, database};
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 static SAID: Mutex<Vec<(u8, String)>> = Mutex::new(Vec::new());
 
 extern "C" fn take(level: u8, text: EkBytes) {
-    // SAFETY: the bytes are there during the call.
+    // SAFETY: the bytes live during the call.
     let text = String::from_utf8_lossy(unsafe { text.get() }).into_owned();
     SAID.lock().expect("no panic").push((level, text));
 }
@@ -18,7 +18,7 @@ fn an_open_sends_a_message() {
     ek_messages(take);
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().to_str().expect("a path");
-    // SAFETY: an error of zeros is one; all pointers are valid during the calls.
+    // SAFETY: an error of zeros is valid; all pointers are valid during the calls.
     unsafe {
         let mut error: EkError = std::mem::zeroed();
         for _ in 0..2 {

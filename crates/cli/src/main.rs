@@ -1,7 +1,10 @@
 //! The `evenkeel` command; this file only parses arguments. `bench` runs the insert benchmark,
 //! `bench diff` compares two of its results, `lab` reproduces reported failures, `check` and `stat`
-//! examine a database that no process has open.
+//! examine a database that no process has open, `backup` copies one, and checks and restores
+//! copies, `dump` writes out what one holds, `salvage` saves what is left of a damaged one.
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 something missing, 130 Ctrl-C.
+
+mod dump;
 
 use clap::{Args, Parser, Subcommand};
 use evenkeel_bench::{BenchError, Flags, diff, main_with, open_engine, report};
@@ -9,7 +12,7 @@ use evenkeel_lab::Experiment;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Evenkeel: a storage engine that keeps an even keel under sustained writes.
+/// Evenkeel: a storage engine with an even rate under sustained writes.
 #[derive(Parser)]
 #[command(name = "evenkeel", version, max_term_width = 100)]
 struct Cli {
@@ -23,9 +26,9 @@ enum Command {
     ///
     /// Prints one line of 17 tab-separated fields each second, and response-time histograms at the
     /// end of each step. Exit codes: 0 done, 1 error, 2 wrong usage, 3 something missing on this
-    /// machine, 130 after Ctrl-C (the JSON is written all the same).
+    /// machine, 130 after Ctrl-C (the JSON is written nevertheless).
     Bench(Box<Bench>),
-    /// Reproduce a reported failure of page flushing beside what replaces it, in virtual time
+    /// Reproduce a reported failure of page flushing next to Evenkeel's mechanism, in virtual time
     ///
     /// Prints a table; docs/lab.md explains each experiment. Exit codes: 0 done, 1 error, 2 wrong
     /// usage.
@@ -39,6 +42,62 @@ enum Command {
     Check(Directory),
     /// Show versions, tables, indexes, log range and space of a database
     Stat(Directory),
+    /// Write the tables of a database as SQL or CSV, or show its pages, log, runs or catalog
+    ///
+    /// No process may have the database open. Tables are read through the engine, which recovers in
+    /// memory and changes no byte; the other views read the files alone.
+    /// Exit codes: 0 done, 1 damage, 2 could not read or write.
+    Dump(Box<dump::DumpArgs>),
+    /// Save what is left of a damaged database into a new one, or as SQL
+    ///
+    /// Reads every page, the doublewrite file and the log without the engine, and changes no byte
+    /// of the directory. Reports which ranges of keys are lost, and sets rows aside that may not
+    /// count. Exit codes: 0 everything was saved, 1 something is lost or set aside, 2 could not
+    /// salvage.
+    Salvage(dump::SalvageArgs),
+    /// Back up a database that no process has open; check and restore backups
+    ///
+    /// A server or a program with the database open takes its own backups: SET GLOBAL
+    /// evenkeel_backup_dir, Database::backup. Exit codes: 0 done, 1 damage, 2 could not.
+    Backup(Backup),
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Backup {
+    #[command(subcommand)]
+    command: Option<BackupCommand>,
+    /// Directory of the database
+    #[arg(required = true)]
+    dir: Option<PathBuf>,
+    /// Directory to write, empty or absent
+    #[arg(required = true)]
+    dest: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum BackupCommand {
+    /// Compare the sizes and checksums of all files of a backup with its manifest
+    Verify {
+        /// Directory of the backup
+        backup: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a database of a backup, in a directory that is empty or absent
+    Restore {
+        /// Directory of the backup
+        backup: PathBuf,
+        /// Directory of the new database
+        dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args)]
@@ -58,7 +117,7 @@ enum BenchCommand {
         a: PathBuf,
         /// The second result
         b: PathBuf,
-        /// Draw both as one HTML page, instead of the table
+        /// Draw both runs as one HTML page instead of printing the table
         #[arg(long, value_name = "HTML")]
         report: Option<PathBuf>,
     },
@@ -75,7 +134,7 @@ enum BenchCommand {
         step: String,
         /// The picture to write
         svg: PathBuf,
-        /// The results, one line each
+        /// The JSON files; each becomes a line of the picture
         #[arg(required = true)]
         json: Vec<PathBuf>,
     },
@@ -117,9 +176,26 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        Command::Check(directory) => show(&directory, evenkeel_tools::check(&directory.dir)),
-        Command::Stat(directory) => show(&directory, evenkeel_tools::stat(&directory.dir)),
+        Command::Check(directory) => show(directory.json, &evenkeel_tools::check(&directory.dir)),
+        Command::Stat(directory) => show(directory.json, &evenkeel_tools::stat(&directory.dir)),
+        Command::Backup(backup) => back_up(backup),
+        Command::Dump(args) => dump::dump(&args),
+        Command::Salvage(args) => dump::salvage(&args),
     }
+}
+
+fn back_up(args: Backup) -> ExitCode {
+    let (json, found) = match (args.command, args.dir, args.dest) {
+        (Some(BackupCommand::Verify { backup, json }), ..) => {
+            (json, evenkeel_tools::backup::verify(&backup))
+        }
+        (Some(BackupCommand::Restore { backup, dir, json }), ..) => {
+            (json, evenkeel_tools::backup::restore(&backup, &dir))
+        }
+        (None, Some(dir), Some(dest)) => (args.json, evenkeel_tools::backup::take(&dir, &dest)),
+        (None, ..) => return ExitCode::from(2),
+    };
+    show(json, &found)
 }
 
 /// Compares two runs: writes a page if one is requested, else prints a table.
@@ -142,8 +218,8 @@ fn end(command: &str, result: Result<(), BenchError>) -> ExitCode {
     }
 }
 
-fn show(directory: &Directory, found: evenkeel_tools::Found) -> ExitCode {
-    if directory.json {
+fn show(json: bool, found: &evenkeel_tools::Found) -> ExitCode {
+    if json {
         println!("{:#}", found.json);
     } else {
         print!("{}", found.text);

@@ -1,4 +1,4 @@
-//! The command as a user runs it: exit codes, what goes to stdout, and files left behind.
+//! Runs the command as a user does: exit codes, output on stdout, and files left behind.
 
 use evenkeel::ValueRef::{Int, Text};
 use evenkeel::{
@@ -74,7 +74,7 @@ fn ctrl_c_ends_the_run_with_130_and_the_json() {
     let child = evenkeel(dir.path(), line).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut child = child;
     let out = child.stdout.take().expect("piped");
-    // The second line of numbers: the step is running.
+    // At the second line of numbers the step is running.
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(out));
     let seconds = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| !l.starts_with('#')));
     assert_eq!(seconds.take(2).count(), 2);
@@ -116,7 +116,8 @@ fn an_experiment_prints_its_table_and_writes_the_requested_files() {
     assert_eq!(run(dir.path(), &line.replace(" --json a.json --report a.html", "")).1, out);
 }
 
-/// The database `store` with a table of 3,000 rows, whose index has runs; one row holds `NEEDLE`.
+/// Creates the database `store` with a table of 3,000 rows, whose index has runs; one row holds
+/// `NEEDLE`.
 fn fill(dir: &Path) -> Database {
     let geometry = Geometry { generation_bytes: Some(64 << 10), ..Geometry::default() };
     let options = Options::new().geometry(geometry);
@@ -127,8 +128,8 @@ fn fill(dir: &Path) -> Database {
         .primary_key(&["id"])
         .index(IndexSpec::new("by_name", &["name"]));
     db.create_table("t", &spec).expect("creates");
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-    let mut table = txn.table("t").expect("there");
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+    let table = txn.table("t").expect("there");
     for id in 0..3_000 {
         let name = if id == 1_500 { NEEDLE.to_string() } else { format!("row {id}") };
         table.insert(&[Int(id), Text(&name)]).expect("inserts");
@@ -139,7 +140,7 @@ fn fill(dir: &Path) -> Database {
 
 const NEEDLE: &str = "this is the one that will be damaged";
 
-/// Flips a bit of a file, `at` or where the needle lies.
+/// Flips a bit of a file, at `at` or in the needle.
 fn flip(path: &Path, at: Option<usize>) -> usize {
     let mut bytes = std::fs::read(path).expect("it is there");
     let find = || bytes.windows(NEEDLE.len()).position(|part| part == NEEDLE.as_bytes());
@@ -149,7 +150,8 @@ fn flip(path: &Path, at: Option<usize>) -> usize {
     at
 }
 
-/// Both forms of what a command prints, which end with the same code.
+/// Runs a command with and without `--json`. Both must have the same exit code. Returns both
+/// outputs.
 fn both(dir: &Path, line: &str, wanted: i32) -> (String, Value) {
     let (code, text, err) = run(dir, line);
     assert_eq!((code, err.as_str()), (Some(wanted), ""), "{line}: {text}");
@@ -163,7 +165,7 @@ fn check_and_stat_read_a_clean_database_and_refuse_an_absent_one() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let dir = temporary.path();
     let db = fill(dir);
-    // Another process has it open: this one.
+    // This process has the database open.
     for command in ["check", "stat"] {
         let (text, json) = both(dir, &format!("{command} store"), 2);
         assert!(text.contains("[DirectoryBusy]"), "{text}");
@@ -195,13 +197,15 @@ fn check_finds_a_flipped_bit_and_names_its_place() {
     let pages = dir.join("store/pages/000000.pg");
     let at = flip(&pages, None);
     let (text, json) = both(dir, "check store", 1);
-    assert!(text.ends_with("DAMAGED: restore from a backup\n"), "{text}");
+    let last = text.lines().last().expect("a line");
+    assert!(last.starts_with("DAMAGED: restore from a backup, repair"), "{text}");
+    assert!(last.ends_with("`evenkeel salvage DIR --to NEW`"), "{text}");
     let place = ["file=pages/000000.pg".to_string(), format!("page={}", at / 4096)];
     let problems = json["problems"].as_array().expect("a list");
     let named = |text: &str| place.iter().all(|part| text.contains(part));
     assert!(named(&text) && problems.iter().any(|p| named(p.as_str().expect("text"))), "{json}");
     assert_eq!((&json["clean"], &json["checked"]), (&false.into(), &true.into()));
-    // Whole again, and one of an index.
+    // The page is repaired; now a bit of an index is flipped.
     flip(&pages, Some(at));
     both(dir, "check store", 0);
     let runs = std::fs::read_dir(dir.join("store/runs")).expect("there").flatten();

@@ -4,41 +4,34 @@
 //!
 //! `cargo run --example queue -- [DIRECTORY]` (without one, in memory)
 
-use evenkeel::ValueRef::{Null, Text};
-use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Isolation, LockWait, Options, Range,
-    Result, TableSpec, Value,
-};
+use evenkeel::{Access, Database, Direction, Isolation, Locking, Options, Record, Result, record};
 
-fn create(db: &Database) -> Result<()> {
-    let spec = TableSpec::new()
-        .column(ColumnSpec::new("id", ColumnType::Int64).auto_increment())
-        .column(ColumnSpec::new("message", ColumnType::Text { max: 1000 }))
-        .primary_key(&["id"]);
-    db.create_table("queue", &spec)
+record! {
+    /// A message.
+    pub struct Message in "queue" {
+        id: Option<i64>,
+        text: String as Text { max: 1000 },
+    }
+    key(id)
+    auto(id)
 }
 
-fn push(db: &Database, message: &str) -> Result<()> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-    // NULL asks for the next number.
-    txn.table("queue")?.insert(&[Null, Text(message)])?;
-    txn.commit()?;
-    Ok(())
+fn push(db: &Database, text: &str) -> Result<()> {
+    let message = Message { id: None, text: text.to_string() };
+    db.transact(|txn| txn.records()?.insert(&message).map(|_| ()))
 }
 
 /// Takes the oldest message that nobody holds and hands it to `work`. It is gone when `work`
 /// succeeded and that is committed; otherwise it stays. False if there is none.
 fn take(db: &Database, work: impl FnOnce(&str) -> Result<()>) -> Result<bool> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-    let mut queue = txn.table("queue")?;
-    let mut found = None;
-    queue.scan_for_update(Range::ALL, Direction::Forward, LockWait::Skip, &mut |row| {
-        found = Some((row.value(0)?.to_owned(), row.value(1)?.to_owned()));
-        Ok(false) // one is enough
-    })?;
-    let Some((id, Value::Text(message))) = found else { return Ok(false) };
-    queue.delete(&[id.as_ref()])?;
-    work(&message)?;
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    let queue = txn.table(Message::TABLE)?;
+    let free = Locking::EXCLUSIVE.skip_locked();
+    let Some(row) = queue.locked_scan(.., Direction::Forward, free)?.next_row()? else {
+        return Ok(false);
+    };
+    queue.delete_read(&row)?;
+    work(row.get("text")?)?;
     txn.commit()?;
     Ok(true)
 }
@@ -48,9 +41,7 @@ fn main() -> Result<()> {
         Some(directory) => Database::open(directory)?,
         None => Database::open_with("unused", Options::in_memory())?,
     };
-    if !db.tables().contains(&"queue".to_string()) {
-        create(&db)?;
-    }
+    db.create_table_of::<Message>()?;
     for i in 0..5 {
         push(&db, &format!("message {i}"))?;
     }
@@ -67,16 +58,21 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
 
+    fn database() -> Database {
+        let db = Database::open_with("unused", Options::in_memory()).expect("opens");
+        db.create_table_of::<Message>().expect("creates");
+        db
+    }
+
     #[test]
     fn every_message_is_taken_once() {
-        let db = Database::open_with("unused", Options::in_memory()).expect("open");
-        create(&db).expect("create");
+        let db = database();
         let taken = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for producer in 0..2 {
                 let db = &db;
                 scope.spawn(move || {
-                    (0..100).for_each(|i| push(db, &format!("{producer}-{i}")).expect("push"));
+                    (0..100).for_each(|i| push(db, &format!("{producer}-{i}")).expect("pushes"));
                 });
             }
             for _ in 0..2 {
@@ -87,21 +83,20 @@ mod tests {
                             taken.lock().expect("lock").push(message.to_string());
                             Ok(())
                         };
-                        take(db, keep).expect("take");
+                        take(db, keep).expect("takes");
                     }
                 });
             }
         });
         let taken = taken.into_inner().expect("lock");
         assert_eq!((taken.len(), taken.iter().collect::<BTreeSet<_>>().len()), (200, 200));
-        assert!(!take(&db, |_| Ok(())).expect("take"), "the queue is empty");
+        assert!(!take(&db, |_| Ok(())).expect("takes"), "the queue is empty");
     }
 
     #[test]
     fn a_message_stays_when_its_work_fails() {
-        let db = Database::open_with("unused", Options::in_memory()).expect("open");
-        create(&db).expect("create");
-        push(&db, "first").expect("push");
+        let db = database();
+        push(&db, "first").expect("pushes");
         let failed = take(&db, |_| db.drop_table("no such table"));
         assert!(failed.is_err());
         let mut seen = String::new();
@@ -109,6 +104,6 @@ mod tests {
             seen = message.to_string();
             Ok(())
         });
-        assert!(again.expect("take") && seen == "first");
+        assert!(again.expect("takes") && seen == "first");
     }
 }

@@ -4,94 +4,81 @@
 //!
 //! `cargo run --example time_series -- [DIRECTORY]` (without one, in memory)
 
-use evenkeel::ValueRef::{DateTime, Float, Int};
-use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, IndexSpec, Isolation, LockWait, Options,
-    Range, Result, Row, TableSpec, Value, ValueRef,
-};
-use std::ops::Bound;
+use evenkeel::{Database, Direction, LockWait, Options, Result, exactly, record};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-fn create(db: &Database) -> Result<()> {
-    let spec = TableSpec::new()
-        .column(ColumnSpec::new("device", ColumnType::Int32))
-        .column(ColumnSpec::new("time", ColumnType::DateTime))
-        .column(ColumnSpec::new("value", ColumnType::Float64))
-        .primary_key(&["device", "time desc"])
-        .index(IndexSpec::new("by_time", &["time"]))
-        .index(IndexSpec::new("by_value", &["value"]));
-    db.create_table("measurements", &spec)
+record! {
+    /// A measurement.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Measurement in "measurements" {
+        device: u32,
+        time: SystemTime,
+        value: f64,
+    }
+    key(device, time desc)
+    index by_time(time)
+    index by_value(value)
 }
 
-/// One value of each of `devices` at `time`, in one transaction.
-fn record(db: &Database, devices: i64, time: i64) -> Result<()> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-    let mut table = txn.table("measurements")?;
-    for device in 0..devices {
-        let value = (device * 31 + time / 7) % 1000;
-        table.insert(&[Int(device), DateTime(time), Float(value as f64 / 10.0)])?;
-    }
-    txn.commit()?;
-    Ok(())
+fn second(number: u32) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(number.into())
+}
+
+/// One value of each of `devices` at a second, in one transaction.
+fn measure(db: &Database, devices: u32, at: u32) -> Result<()> {
+    db.transact(|txn| {
+        let measurements = txn.records::<Measurement>()?;
+        for device in 0..devices {
+            let value = f64::from((device * 31 + at / 7) % 1000) / 10.0;
+            measurements.insert(&Measurement { device, time: second(at), value })?;
+        }
+        Ok(())
+    })
 }
 
 /// The newest `count` values of a device, newest first.
-fn newest(db: &Database, device: i64, count: usize) -> Result<Vec<Vec<Value>>> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    let key = [Int(device)];
-    let mut scan = txn.table("measurements")?.scan(Range::prefix(&key), Direction::Forward)?;
-    let (mut row, mut found) = (Row::new(), Vec::new());
-    while found.len() < count && scan.next(&mut row)? {
-        found.push(row.values()?);
-    }
-    Ok(found)
+fn newest(db: &Database, device: u32, count: usize) -> Result<Vec<Measurement>> {
+    db.transact(|txn| {
+        txn.records()?.scan(exactly(device), Direction::Forward)?.take(count).collect()
+    })
 }
 
 /// How many values are at least `least`: read from the index alone.
-fn count_from(db: &Database, least: f64) -> Result<u64> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    let from = [Float(least)];
-    let mut index = txn.table("measurements")?.index("by_value")?.keys_only();
-    let mut scan = index.scan(Range::from(&from), Direction::Forward)?;
-    let (mut row, mut count) = (Row::new(), 0);
-    while scan.next(&mut row)? {
-        count += 1;
-    }
-    Ok(count)
+fn count_from(db: &Database, least: f64) -> Result<usize> {
+    db.transact(|txn| {
+        let by_value = txn.table("measurements")?.index("by_value")?.keys_only();
+        by_value.scan(least.., Direction::Forward)?.map(|row| row.map(|_| 1)).sum()
+    })
 }
 
 /// Deletes what is older than `time`, a thousand rows in each transaction, so that neither locks
 /// nor undo grow with the table.
-fn forget_before(db: &Database, time: i64) -> Result<u64> {
-    let mut deleted = 0;
+fn forget_before(db: &Database, time: SystemTime) -> Result<usize> {
+    let mut all = 0;
     loop {
-        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-        let until = [DateTime(time)];
-        let range = Range { lower: Bound::Unbounded, upper: Bound::Excluded(&until) };
-        let mut old: Vec<[Value; 2]> = Vec::new();
-        let mut index = txn.table("measurements")?.index("by_time")?;
-        index.scan_for_update(range, Direction::Forward, LockWait::Wait, &mut |row| {
-            old.push([row.get("device")?.to_owned(), row.get("time")?.to_owned()]);
-            Ok(old.len() < 1000)
+        let deleted = db.transact(|txn| {
+            let (table, mut deleted) = (txn.table("measurements")?, 0);
+            let by_time = table.index("by_time")?;
+            by_time.scan_for_update(..time, Direction::Forward, LockWait::Wait, &mut |row| {
+                deleted += usize::from(table.delete_read(row)?);
+                Ok(deleted < 1000)
+            })?;
+            Ok(deleted)
         })?;
-        let mut table = txn.table("measurements")?;
-        for key in &old {
-            table.delete(&key.each_ref().map(ValueRef::from))?;
-        }
-        txn.commit()?;
-        deleted += old.len() as u64;
-        if old.is_empty() {
-            return Ok(deleted);
+        all += deleted;
+        if deleted == 0 {
+            return Ok(all);
         }
     }
 }
 
-fn run(db: &Database, times: i64) -> Result<(u64, u64, usize)> {
-    create(db)?;
-    for time in 0..times {
-        record(db, 20, time * 1_000_000)?;
+fn run(db: &Database, seconds: u32) -> Result<(usize, usize, usize)> {
+    db.create_table_of::<Measurement>()?;
+    for at in 0..seconds {
+        measure(db, 20, at)?;
     }
     let high = count_from(db, 50.0)?;
-    let deleted = forget_before(db, times / 2 * 1_000_000)?;
+    let deleted = forget_before(db, second(seconds / 2))?;
     Ok((high, deleted, newest(db, 7, usize::MAX)?.len()))
 }
 
@@ -102,8 +89,8 @@ fn main() -> Result<()> {
     };
     let (high, deleted, left) = run(&db, 500)?;
     println!("{high} values of 50 or more; {deleted} rows forgotten; device 7 has {left} left");
-    for row in newest(&db, 7, 3)? {
-        println!("{row:?}");
+    for measurement in newest(&db, 7, 3)? {
+        println!("{measurement:?}");
     }
     db.close()
 }
@@ -114,15 +101,12 @@ mod tests {
 
     #[test]
     fn records_reads_and_forgets() {
-        let db = Database::open_with("unused", Options::in_memory()).expect("open");
-        let (high, deleted, left) = run(&db, 200).expect("run");
-        let expected = (0..200_i64)
-            .flat_map(|time| (0..20).map(move |device| (device * 31 + time * 1_000_000 / 7) % 1000))
-            .filter(|value| *value >= 500);
-        assert_eq!((high, deleted, left), (expected.count() as u64, 2000, 100));
-        let newest = newest(&db, 7, 2).expect("newest");
-        let times: Vec<_> = newest.iter().map(|row| row[1].clone()).collect();
-        assert_eq!(times, [Value::DateTime(199_000_000), Value::DateTime(198_000_000)]);
-        assert_eq!(db.check().expect("check").problems, Vec::<String>::new());
+        let db = Database::open_with("unused", Options::in_memory()).expect("opens");
+        let (high, deleted, left) = run(&db, 200).expect("runs");
+        let values = (0..200u32).flat_map(|at| (0..20).map(move |d| (d * 31 + at / 7) % 1000));
+        assert_eq!((high, deleted, left), (values.filter(|v| *v >= 500).count(), 2000, 100));
+        let times = newest(&db, 7, 2).expect("reads").into_iter().map(|found| found.time);
+        assert!(times.eq([second(199), second(198)]));
+        assert_eq!(db.check().expect("checks").problems, Vec::<String>::new());
     }
 }

@@ -8,14 +8,17 @@ use crate::background::checkpoint::{Checkpoint, Checkpointer, Recorded, Recorder
 use crate::background::compaction_priority::{CompactionPriority, Twin};
 use crate::background::supervisor::Supervisor;
 use crate::background::warm::{NEW_FILE, WARM_FILE, Warm};
+use crate::backup::progress::Backups;
+use crate::memory::automatic_size::AutomaticSize;
 use crate::memory::memory_arbiter::MemoryArbiter;
 use crate::memory::memory_budget::{self, MemoryBudget};
 use crate::memory::memory_law::Division;
+use crate::memory::memory_size::MemorySize;
 use crate::open::recovery::{Recovery, RecoveryReport};
-use crate::open::superfile::{SUPER_FILE, SuperFile};
+use crate::open::superfile::{SUPER_FILE, SuperFile, draw_timeline};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
-use evenkeel_format::superblock::Superblock;
+use evenkeel_format::superblock::{Features, SUPERBLOCK_VERSION, Superblock, Timeline};
 use evenkeel_io::{File, OpenMode, Runtime, lower_priority, processor_ns};
 use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
@@ -36,14 +39,14 @@ const SEAT_WAIT: Duration = Duration::from_millis(1);
 /// A close writes pages for at most this time.
 const CLOSE_FLUSH_NS: u64 = 3_000_000_000;
 /// The name under which all compaction threads report a full disk to the ballast.
-const MERGE: &str = "merge";
+const COMPACTION: &str = "compaction";
 
 type Lock = Option<Arc<dyn File>>;
 
 /// An open database.
 pub(crate) struct Engine {
     pub rt: Arc<Runtime>,
-    sched: Arc<Scheduler>,
+    pub sched: Arc<Scheduler>,
     pub log: Arc<Log>,
     pub pages: Arc<Pages>,
     pub runs: Arc<Runs>,
@@ -52,8 +55,9 @@ pub(crate) struct Engine {
     pub checkpointer: Arc<Checkpointer>,
     /// What was wrong with the superblock's slots at the open.
     superblock_found: Vec<String>,
-    pub lending: Arc<MemoryArbiter>,
+    pub memory_size: Arc<MemorySize>,
     pub supervisor: Supervisor,
+    pub backups: Backups,
     warm: Arc<Warm>,
     /// None where nothing is written.
     ballast: Option<Arc<Ballast>>,
@@ -62,6 +66,8 @@ pub(crate) struct Engine {
     pub present: Present,
     pub recovery: RecoveryReport,
     pub closed: AtomicBool,
+    /// The close has succeeded.
+    is_settled: AtomicBool,
     _lock: Lock,
 }
 
@@ -100,6 +106,7 @@ impl Parts {
             None => Pages::create(sched.clone(), pages_options)?,
             Some(superblock) => Pages::open(sched.clone(), pages_options, superblock.page_redo)?,
         };
+        pages.check_payloads_with(evenkeel_format::node::check_page);
         let default = TxnOptions::default();
         let txn_options = TxnOptions {
             undo_bytes: shares.undo_bytes as usize,
@@ -165,8 +172,13 @@ impl Parts {
 
 impl Engine {
     /// Opens or creates the database at `path`.
-    pub(crate) fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
+    pub(crate) fn open(path: &Path, mut options: Options) -> Result<Arc<Engine>> {
         options.check()?;
+        let automatic =
+            (options.memory_size == 0).then(|| AutomaticSize::of(options.machine_bytes()));
+        if let Some(bounds) = automatic {
+            options.memory_size = bounds.first;
+        }
         if options.env.is_none() && path.as_os_str().is_empty() {
             return Err(Error::new(Code::NotADatabase).with("path", "an empty text"));
         }
@@ -212,6 +224,9 @@ impl Engine {
         log::info!("{}: {}", path.display(), report);
         let engine = Arc::new(engine);
         log_failure(&engine.rt);
+        if let Some(bounds) = automatic {
+            engine.memory_size.follow(bounds)?;
+        }
         engine.start_threads()?;
         Ok(engine)
     }
@@ -236,6 +251,7 @@ impl Engine {
         let recorder = parts.recorder(&log);
         let Recorded { redo, page_redo, checkpoint } = recorder.record()?;
         let superblock = Superblock {
+            version: SUPERBLOCK_VERSION,
             sequence: 1,
             database_id: rt.database(),
             page_size,
@@ -245,6 +261,8 @@ impl Engine {
             redo,
             catalog_root: store.catalog_root(),
             page_redo,
+            features: Features::default(),
+            timeline: Timeline { id: draw_timeline(rt), ..Timeline::default() },
         };
         let superfile = SuperFile::create(rt, superblock)?;
         log.set_checkpoint(redo)?;
@@ -256,6 +274,9 @@ impl Engine {
         let rt = sched.runtime();
         let superfile = SuperFile::open(rt, true)?;
         let superblock = superfile.get();
+        if !options.read_only {
+            superfile.check_writable()?;
+        }
         if let Some(asked) = options.page_size
             && asked != superblock.page_size
         {
@@ -300,6 +321,10 @@ impl Engine {
         superfile.update(rt, |s| {
             s.clean = false;
             s.epoch = epoch;
+            // A reader's changes stay in memory, and it shows the directory as it is.
+            if !options.read_only {
+                s.convert(|| draw_timeline(rt));
+            }
         })?;
         let recorder = parts.recorder(&log);
         let mut engine = Engine::assemble(parts, recorder, store, superfile, options, lock)?;
@@ -318,13 +343,17 @@ impl Engine {
         let Parts { sched, pages, txns, runs, shares, division, .. } = parts;
         let rt = sched.runtime().clone();
         let lending = MemoryArbiter::new(&rt, &pages, &runs, &shares, division)?;
+        let (bytes, geometry) = (options.memory_size, options.geometry);
+        let memory_size = MemorySize::new(bytes, &lending, &txns, &store, &rt, geometry);
+        let memory_size = Arc::new(memory_size);
         let log = recorder.log.clone();
         let superblock_found = superfile.found().to_vec();
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
         Ok(Engine {
-            lending,
+            memory_size,
             warm: Arc::new(Warm::new(&rt, &pages, false)),
             supervisor: Supervisor::new(rt.clone()),
+            backups: Backups::default(),
             rt,
             sched,
             log,
@@ -339,6 +368,7 @@ impl Engine {
             ballast: None,
             recovery: RecoveryReport::default(),
             closed: AtomicBool::new(false),
+            is_settled: AtomicBool::new(false),
             _lock: lock,
         })
     }
@@ -377,8 +407,7 @@ impl Engine {
             let warm = self.warm.clone();
             sup.start("ek-warm", Arc::default(), move || warm.beat())?;
         }
-        let m = self.lending.clone();
-        let m2 = m.clone();
+        let (m, m2) = (self.memory_size.clone(), self.memory_size.clone());
         sup.start_timed("ek-memory", m.event(), move || m.beat(), move || m2.rest())
     }
 
@@ -395,7 +424,7 @@ impl Engine {
         };
         sup.start("ek-checkpoint", log.pressure(), self.required("checkpoint", beat))?;
         let rt = self.rt.clone();
-        sup.start("ek-trash", rt.start_deletes(), move || rt.delete_beat())?;
+        sup.start("ek-delete", rt.start_deletes(), move || rt.delete_beat())?;
         let p = self.pages.clone();
         sup.start("ek-extents", p.reclaim_event(), move || p.reclaim_beat())?;
         self.start_flusher()?;
@@ -469,7 +498,7 @@ impl Engine {
         let rest = move || r.next_compaction_in();
         let helpers = &COMPACTION_HELPERS[..self.options.compaction_helpers()];
         if !self.options.has_twins() {
-            sup.start_timed("ek-merge", begun, self.merging(), rest)?;
+            sup.start_timed("ek-compact", begun, self.merging(), rest)?;
             return helpers
                 .iter()
                 .try_for_each(|name| sup.start(name, helped.clone(), self.compaction_helping()));
@@ -477,7 +506,7 @@ impl Engine {
         let events = [begun.clone(), helped.clone()];
         let precedence = CompactionPriority::new(self.sched.clone(), events);
         let [usual, low] = Twin::both(&precedence);
-        let (both, rest) = (["ek-merge", COMPACTION_TWINS[0]], Arc::new(rest));
+        let (both, rest) = (["ek-compact", COMPACTION_TWINS[0]], Arc::new(rest));
         for (name, twin) in both.into_iter().zip([usual, low]) {
             let (rest, has_turn) = (rest.clone(), twin.turn());
             let rest = move || if has_turn() { rest() } else { None };
@@ -501,7 +530,9 @@ impl Engine {
         let (env, mut begins) = (self.rt.env.clone(), true);
         move || {
             if std::mem::take(&mut begins) && twin.is_low() && !lower_priority() {
-                log::warn!("merges have the priority of users: the system refuses a lower one");
+                log::warn!(
+                    "compactions have the priority of users: the system refuses a lower one"
+                );
             }
             twin.beat(|| env.now_ns(), processor_ns, &mut beat)
         }
@@ -512,7 +543,7 @@ impl Engine {
         move || {
             let result = r.compaction_help_beat();
             if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
-                ballast.note(MERGE, &result);
+                ballast.note(COMPACTION, &result);
                 // The thread that begins compactions notes the end, so notify it afterwards.
                 r.compaction_event().notify();
             }
@@ -548,7 +579,7 @@ impl Engine {
                 Err(_) => runs.needs_space(),
             };
             if let (Some(ballast), true) = (&ballast, counts) {
-                ballast.note(MERGE, &result);
+                ballast.note(COMPACTION, &result);
             }
             result
         }
@@ -593,6 +624,14 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.settle()?;
+        self.is_settled.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Stops the threads and leaves a directory that the next open finds in order.
+    fn settle(&self) -> Result<()> {
+        self.backups.close(&self.rt);
         // Threads that wait for something that cannot come (log space on a full disk) give up.
         self.rt.health.close();
         if !self.options.read_only
@@ -624,10 +663,14 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         // A child leaves the database to the process that has opened it.
-        if !self.rt.is_forked()
-            && let Err(error) = self.close()
-        {
+        if self.rt.is_forked() {
+            return;
+        }
+        if let Err(error) = self.close() {
             log::error!("closing: {error}");
+        }
+        if self.is_settled.load(Ordering::Acquire) && !std::thread::panicking() {
+            self.check_unused();
         }
     }
 }

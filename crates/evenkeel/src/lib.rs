@@ -3,10 +3,7 @@
 //! Tables with secondary indexes and transactions, in a directory that one process owns:
 //!
 //! ```
-//! use evenkeel::ValueRef::{Int, Text};
-//! use evenkeel::{
-//!     Access, ColumnSpec, ColumnType, Database, IndexSpec, Isolation, Options, TableSpec,
-//! };
+//! use evenkeel::{ColumnSpec, ColumnType, Database, Direction, IndexSpec, Options, TableSpec};
 //!
 //! # fn main() -> evenkeel::Result<()> {
 //! let db = Database::open_with("unused", Options::in_memory())?;
@@ -17,17 +14,35 @@
 //!     .index(IndexSpec::new("by_name", &["name"]));
 //! db.create_table("people", &spec)?;
 //!
-//! let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-//! txn.table("people")?.insert(&[Int(1), Text("Ada")])?;
-//! txn.commit()?;
+//! db.transact(|txn| {
+//!     let people = txn.table("people")?;
+//!     people.insert((1, "Ada"))?;
+//!     people.insert((2, "Bo"))?;
+//!     people.update(2, &[("name", "Björn")])
+//! })?;
 //!
-//! let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-//! let mut people = txn.table("people")?;
-//! let row = people.get(&[Int(1)])?.expect("just inserted");
-//! assert_eq!(row.get("name")?, Text("Ada"));
+//! let names: Vec<String> = db.transact(|txn| {
+//!     let by_name = txn.table("people")?.index("by_name")?;
+//!     by_name.scan("B".., Direction::Forward)?.map(|row| row?.get("name")).collect()
+//! })?;
+//! assert_eq!(names, ["Björn"]);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # A tour
+//!
+//! 1. [`Database`] opens a directory, makes and changes tables, and shows figures. [`Options`] says
+//!    how much memory it takes and when a commit returns ([`Durability`]).
+//! 2. [`Database::transact`] runs a closure in a transaction and repeats it after a conflict;
+//!    [`Database::begin`] gives a [`Txn`] to commit oneself.
+//! 3. [`Txn::table`] gives a [`TableRef`], which inserts, reads and changes rows;
+//!    [`TableRef::index`] gives an [`IndexRef`]. Any number of them live at once.
+//! 4. What calls take: [`Values`] (a row, a key), [`Changes`] (of a row), [`ByColumn`] (a name or a
+//!    position), [`ScanRange`] (`..`, `1..9`, [`exactly`], [`starting_with`]).
+//! 5. What calls give: a [`Row`], whose [`get`](Row::get) reads a column as a type; a [`Scan`],
+//!    which is an iterator over rows.
+//! 6. [`record!`] makes a struct a row: [`Records`].
 //!
 //! [`Database::open`] recovers after a crash: every acknowledged commit is there as a whole, and no
 //! other transaction in part. Errors are one type, [`Error`], whose [`Kind`] says what to do.
@@ -35,7 +50,11 @@
 
 mod api;
 mod background;
+mod backup;
 mod engine;
+mod invariants;
+#[cfg(test)]
+mod invariants_tests;
 mod memory;
 mod open;
 
@@ -43,22 +62,32 @@ pub use api::database::Database;
 pub use api::index_ref::IndexRef;
 pub use api::inspect::{LockFigures, MergeInfo, TableInfo, TableSize};
 pub use api::options::{Durability, Geometry, Options, SETTINGS, Setting};
-pub use api::scan::{IndexScan, Scan};
+pub use api::records::{Record, RecordField, RecordScan, Records};
+#[doc(hidden)]
+pub use api::records::{column_of, field_of};
+pub use api::scan::Scan;
 pub use api::statistics::KeyStatistics;
 pub use api::stats::{CheckReport, IndexStats, Info, Stats, TableStats};
-pub use api::txn::{Canceller, TableRef, Txn};
-pub use background::decisions::decide;
+pub use api::table_ref::TableRef;
+pub use api::txn::{Canceller, Txn};
+pub use backup::progress::{BackupPhase, BackupProgress, BackupReport};
+pub use backup::restore::{BackupCheck, restore_backup, verify_backup};
+#[doc(hidden)]
+pub use backup::restore::{restore_backup_in, verify_backup_in};
 pub use evenkeel_base::journal::{Decision, Law};
 pub use evenkeel_base::wait_event::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
 pub use evenkeel_io::ThreadWatch;
 pub use evenkeel_pages::{Costs, costs};
+pub use evenkeel_sched::laws::decide;
 pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
-    Access, BuildPhase, BuildProgress, CheckProgress, CheckStage, ColumnSpec, ColumnType,
-    Direction, Given, IndexSpec, Insertion, Isolation, LargeReader, LargeValue, LockWait,
-    LockedScan, Locking, Mode, PROVISIONAL, PartSpec, Range, Row, RowPlan, SchemaWait, TableChange,
-    TableCopy, TableDef, TableSpec, Value, ValueRef, ValueWriter, WaitWatch,
+    Access, BuildPhase, BuildProgress, ByColumn, Changes, CheckProgress, CheckStage, ColumnSpec,
+    ColumnType, Columns, Direction, Exactly, Given, IndexRebuilt, IndexSpec, Insertion, Isolation,
+    KeySet, LargeReader, LargeValue, LockWait, Locking, LostRange, Mode, PROVISIONAL, PartSpec,
+    Range, Refusal, RepairScope, Report, Row, RowPlan, ScanRange, SchemaWait, StartingWith,
+    TableChange, TableCopy, TableDef, TableRepair, TableSpec, Value, ValueRef, ValueWriter, Values,
+    WaitWatch, exactly, starting_with,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use open::recovery::RecoveryReport;
@@ -70,13 +99,12 @@ const _: () = {
     shared::<Database>();
     sent::<Txn>();
     sent::<Scan>();
-    sent::<IndexScan>();
 };
 
 /// The environment: for users' own tests and for the simulator.
 pub mod io {
     pub use evenkeel_io::{
-        AlignedBuf, Env, Event, File, MemEnv, OpenMode, RealEnv, Runtime, Task, Woken,
+        AlignedBuf, Env, Event, File, MemEnv, OpenMode, RealEnv, Runtime, SubEnv, Task, Woken,
     };
 }
 

@@ -18,7 +18,7 @@ fn made(db: &Database) {
         .index(IndexSpec::new("by_a", &["a"]))
         .index(IndexSpec::new("by_b", &["b"]));
     db.create_table("t", &spec).expect("makes");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in 0..100i64 {
         txn.table("t")
             .expect("is there")
@@ -82,10 +82,11 @@ fn a_table_change_is_atomic_and_durable() {
 
     let db = Database::open(dir.path()).expect("opens");
     assert_eq!(db.table_info("t").expect("is there"), after);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    let mut table = txn.table("t").expect("is there");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let table = txn.table("t").expect("is there");
     let row = table.get(&[Int(9)]).expect("reads").expect("is there");
-    let shown: Vec<_> = ["id", "b", "a", "c", "d"].iter().map(|c| row.get(c).expect("c")).collect();
+    let shown: Vec<_> =
+        ["id", "b", "a", "c", "d"].iter().map(|c| row.value(c).expect("c")).collect();
     assert_eq!(shown, [Int(9), Int(2), Bytes(b"xyz"), Null, Bytes(b"new")]);
     table.insert(&[Int(500), Int(1), Bytes(b"0123456789"), Int(5), Bytes(b"")]).expect("fits now");
     let mut scan = table
@@ -115,7 +116,7 @@ fn a_column_of_the_primary_key_grows_as_long_as_its_keys_fit_a_page() {
         .index(IndexSpec::new("by_town", &["town"]));
     db.create_table("t", &spec).expect("makes");
     let insert = |name: &[u8]| {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
         txn.table("t").expect("is there").insert(&[Bytes(name), Bytes(b"x")])?;
         txn.commit()
     };
@@ -169,7 +170,7 @@ fn a_schema_change_waits_until_its_table_is_unused() {
     wait.timeout = Some(Duration::from_millis(10));
     let waited = || db.wait_unused("t", &wait).map_err(|error| error.code());
     assert_eq!(waited(), Ok(()));
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     txn.table("t").expect("is there").delete(&[Int(1)]).expect("deletes");
     assert_eq!(waited(), Err(Code::TableBusy));
     assert!(txn.prepare(b"x").expect("prepares"));
@@ -177,7 +178,7 @@ fn a_schema_change_waits_until_its_table_is_unused() {
     db.rollback_prepared(b"x").expect("rolls back");
     assert_eq!(waited(), Ok(()));
     // A later transaction finds the table as it was.
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
     assert!(txn.table("t").expect("is there").get(&[Int(1)]).expect("reads").is_some());
     let error = db.wait_unused("none", &wait).expect_err("no such table");
     assert_eq!(error.code(), Code::TableMissing);
@@ -210,7 +211,7 @@ fn indexes_are_replaced_in_a_table_with_the_most_indexes() {
 fn a_check_can_be_cancelled_at_any_moment() {
     let db = Database::open_with("/cancelled", Options::in_memory()).expect("opens");
     made(&db);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in 1000..2000 {
         txn.table("t").expect("is there").insert(&[Int(id), Int(1), Null, Null]).expect("fits");
     }
@@ -235,7 +236,7 @@ fn a_check_can_be_cancelled_at_any_moment() {
 fn a_check_reports_its_progress() {
     let db = Database::open_with("/watched", Options::in_memory()).expect("opens");
     made(&db);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in 1000..9000 {
         txn.table("t").expect("is there").insert(&[Int(id), Int(1), Null, Null]).expect("fits");
     }
@@ -263,11 +264,11 @@ fn transactions_and_locks_are_listed() {
     let db = Database::open_with("/look", Options::in_memory()).expect("opens");
     made(&db);
     assert!(db.transactions().is_empty() && db.locks(10).is_empty());
-    let mut reader = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let reader = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     let wait = evenkeel::LockWait::Wait;
     let mut row = Row::new();
     reader.table("t").expect("is there").get_for_share(&[Int(4)], wait, &mut row).expect("locks");
-    let mut writer = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let writer = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     writer.table("t").expect("is there").insert(&[Int(700), Null, Null, Null]).expect("inserts");
     let seen = db.transactions();
     assert_eq!(seen.iter().map(|t| t.operations).collect::<Vec<_>>(), [0, 1]);
@@ -281,7 +282,7 @@ fn transactions_and_locks_are_listed() {
     let waiter = std::thread::spawn({
         let (db, key) = (db.clone(), [Int(4)]);
         move || {
-            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+            let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
             let mut row = Row::new();
             txn.table("t").expect("is there").get_for_update(&key, wait, &mut row).expect("locks")
         }

@@ -59,8 +59,8 @@ fn begin(db: &Database) -> Txn {
 }
 
 fn insert(db: &Database, ids: std::ops::Range<i64>) {
-    let mut txn = begin(db);
-    let mut table = txn.table("t").expect("table");
+    let txn = begin(db);
+    let table = txn.table("t").expect("table");
     for id in ids {
         table.insert(&[Int(id), Int(scatter(id)), Bytes(&PAD)]).expect("inserts");
     }
@@ -69,11 +69,11 @@ fn insert(db: &Database, ids: std::ops::Range<i64>) {
 
 /// The lowest row, and the pages visited to find it.
 fn lowest(db: &Database) -> (i64, u64) {
-    let mut txn = begin(db);
+    let txn = begin(db);
     let before = visits();
     let row = txn.table("t").expect("table").first().expect("reads").expect("a row");
     let pages = visits() - before;
-    let Int(id) = row.get("id").expect("id") else { panic!("an id") };
+    let Int(id) = row.value("id").expect("id") else { panic!("an id") };
     (id, pages)
 }
 
@@ -177,7 +177,7 @@ fn queue(live: i64, times: i64, snapshots: bool) {
     let mut snapshot = None;
     for round in 0..rounds {
         if snapshots && round % (live / BATCH / 5) == 0 {
-            let mut old = begin(&db);
+            let old = begin(&db);
             old.take_snapshot().expect("a snapshot");
             snapshot = Some(old);
         }
@@ -189,8 +189,8 @@ fn queue(live: i64, times: i64, snapshots: bool) {
             assert_eq!(found, low);
             searches.push(pages);
         }
-        let mut txn = begin(&db);
-        let mut table = txn.table("t").expect("table");
+        let txn = begin(&db);
+        let table = txn.table("t").expect("table");
         for id in low..low + BATCH {
             let before = visits();
             assert!(table.delete(&[Int(id)]).expect("deletes"));
@@ -251,7 +251,7 @@ fn both_ends(live: i64, times: i64) -> (u64, u64) {
             may_insert.recv().expect("rows are inserted");
             for id in low..low + BATCH {
                 let before = visits();
-                let mut txn = begin(db);
+                let txn = begin(db);
                 assert!(txn.table("t").expect("table").delete(&[Int(id)]).expect("deletes"));
                 txn.commit().expect("commits");
                 deletes.push(visits() - before);
@@ -289,8 +289,8 @@ fn updates(rows: i64, times: i64) {
     let (mut most, mut index) = (0, 0);
     for time in 1..=times {
         for batch in 0..rows / BATCH {
-            let mut txn = begin(&db);
-            let mut table = txn.table("t").expect("table");
+            let txn = begin(&db);
+            let table = txn.table("t").expect("table");
             for n in batch * BATCH..(batch + 1) * BATCH {
                 // Each row once, in mixed order.
                 let id = n * 7_919 % rows;

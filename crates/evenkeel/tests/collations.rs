@@ -43,7 +43,7 @@ fn without_collations_rows_are_read_and_checked_but_not_changed() {
     };
     let db = open(Some(&Folded));
     db.create_table("t", &spec()).unwrap();
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).unwrap();
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).unwrap();
     for (id, name) in [(1, "b"), (2, "A"), (3, "aB")] {
         let row = [ValueRef::Int(id), ValueRef::Bytes(name.as_bytes())];
         txn.table("t").unwrap().insert(&row).unwrap();
@@ -60,14 +60,14 @@ fn without_collations_rows_are_read_and_checked_but_not_changed() {
     let report = db.check().unwrap();
     assert_eq!((report.problems, report.entries), (vec![], 3));
     assert!(report.notes[0].contains("by_name"), "{:?}", report.notes);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).unwrap();
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).unwrap();
     let mut names = Vec::new();
     {
-        let mut index = txn.table("t").unwrap().index("by_name").unwrap().keys_only();
+        let index = txn.table("t").unwrap().index("by_name").unwrap().keys_only();
         let mut scan = index.scan(Range::ALL, Direction::Forward).unwrap();
         let mut row = Row::new();
         while scan.next(&mut row).unwrap() {
-            names.push(row.get("name").unwrap().to_owned());
+            names.push(row.value("name").unwrap().to_owned());
         }
     }
     assert_eq!(names, ["A", "aB", "b"].map(|name| Value::from(name.as_bytes())));

@@ -78,7 +78,7 @@ fn rows_in_order_are_loaded() {
     assert_eq!(after.0 - before.0, 0, "entries of the table's indexes");
     assert!(after.1 - before.1 < 100, "rows of the catalog alone");
     verify(&db, ROWS as u64);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     let taken: Vec<Value> = row(ROWS + 1, "n");
     let mut values: Vec<ValueRef<'_>> = taken.iter().map(Value::as_ref).collect();
     values[2] = ValueRef::Int(-7);
@@ -133,7 +133,7 @@ fn a_copy_reports_duplicates_at_its_end() {
         // The row that the error names can be shown.
         let (table, key) = (progress.duplicate_in(), progress.duplicate());
         assert_eq!(table, "t");
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
         let mut shown = Row::new();
         assert!(txn.table("t").expect("table").get_by_key(&key, &mut shown).expect("get"));
         drop(shown);
@@ -224,7 +224,7 @@ fn an_abandoned_copy_leaves_a_table_that_can_be_dropped() {
 #[test]
 fn a_table_with_rows_is_refused() {
     let db = open();
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     let one: Vec<Value> = row(1, "n");
     let values: Vec<ValueRef<'_>> = one.iter().map(Value::as_ref).collect();
     txn.table("t").expect("table").insert(&values).expect("insert");

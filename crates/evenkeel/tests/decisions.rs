@@ -33,8 +33,8 @@ fn every_decision_is_recorded_and_repeats() {
     db.create_table("t", &spec).expect("creates");
     let mut made = BTreeMap::<&str, usize>::new();
     for batch in 0..400i64 {
-        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+        let table = txn.table("t").expect("table");
         for i in 0..100 {
             let id = batch * 100 + i;
             let row = [Int(id), Int(id * 7_919 % 100_003), Bytes(&[id as u8; 60])];
@@ -78,7 +78,7 @@ fn a_slow_device_makes_every_law_decide() {
     let index = |i| IndexSpec::new(&format!("by_value_{i}"), &["value"]);
     let spec = (0..12).map(index).fold(spec, TableSpec::index);
     db.create_table("t", &spec).expect("creates");
-    let rows = (0..100_000i64).map(|id| vec![id.into(), (id * 7_919 % 100_003).into()]);
+    let rows = (0..100_000i64).map(|id| (id, id * 7_919 % 100_003));
     db.load_table("t", rows).expect("loads");
     sim.set_device(4_000_000);
     db.keep_decisions(true);
@@ -87,8 +87,8 @@ fn a_slow_device_makes_every_law_decide() {
     sim.run(vec![Box::new(move || {
         for batch in 0..1_000i64 {
             let begun = writer.begin(Isolation::ReadCommitted, Access::ReadWrite);
-            let mut txn = begun.expect("begins");
-            let mut table = txn.table("t").expect("table");
+            let txn = begun.expect("begins");
+            let table = txn.table("t").expect("table");
             for i in 0..200 {
                 let id = 100_000 + batch * 200 + i;
                 table.insert(&[Int(id), Int(id * 7_919 % 100_003)]).expect("inserts");
@@ -133,8 +133,8 @@ fn unhurried_flushes_record_their_rests() {
     sim.run(vec![Box::new(move || {
         for batch in 0..500i64 {
             let begun = writer.begin(Isolation::ReadCommitted, Access::ReadWrite);
-            let mut txn = begun.expect("begins");
-            let mut table = txn.table("t").expect("table");
+            let txn = begun.expect("begins");
+            let table = txn.table("t").expect("table");
             for id in batch * 100..(batch + 1) * 100 {
                 table.insert(&[Int(id), Int(id * 7_919 % 100_003)]).expect("inserts");
             }
@@ -179,8 +179,8 @@ fn reads_of_an_index_build_go_through_the_governor() {
     };
     // One pass over the table by a reader.
     let once = grown(&|| {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+        let table = txn.table("t").expect("table");
         let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scans");
         let (mut row, mut rows) = (Row::new(), 0);
         while scan.next(&mut row).expect("reads") {
@@ -230,8 +230,8 @@ fn a_pool_of_fixed_size_borrows_no_memory() {
     db.load_table("t", (0..30_000).map(row)).expect("loads");
     let (own, rt) = (db.clone(), sim.runtime());
     sim.run(vec![Box::new(move || {
-        let mut txn = own.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
-        let mut table = txn.table("t").expect("table");
+        let txn = own.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+        let table = txn.table("t").expect("table");
         let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scans");
         let mut row = Row::new();
         while scan.next(&mut row).expect("reads") {}

@@ -45,12 +45,12 @@ fn show(value: ValueRef<'_>, out: &mut String) {
 /// The library's rows and entries in the format of the decoder, sorted.
 fn listing(db: &Database) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
     for name in db.tables() {
         let def = db.definition(&name).expect("table");
         let live = def.live_columns();
         let at = |id: u16| live.iter().position(|c| c.id == id).expect("a live column");
-        let mut table = txn.table(&name).expect("table");
+        let table = txn.table(&name).expect("table");
         let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scan");
         let mut row = Row::new();
         while scan.next(&mut row).expect("row") {
@@ -60,7 +60,7 @@ fn listing(db: &Database) -> Vec<String> {
         }
         for index in &def.indexes {
             let table = txn.table(&name).expect("table");
-            let mut entries = table.index(&index.name).expect("index").keys_only();
+            let entries = table.index(&index.name).expect("index").keys_only();
             let mut scan = entries.scan(Range::ALL, Direction::Forward).expect("scan");
             while scan.next(&mut row).expect("entry") {
                 let mut line = format!("entry\t{name}\t{}", index.name);
@@ -166,8 +166,8 @@ fn every_type(db: &Database) {
     }
     let spec = spec.primary_key(&["name desc", "number"]);
     db.create_table("types", &spec).expect("create");
-    let mut txn = begin(db);
-    let mut table = txn.table("types").expect("table");
+    let txn = begin(db);
+    let table = txn.table("types").expect("table");
     for (number, values) in [(-1, HIGH), (0, LOW), (1, [Null; 14])] {
         for name in ["", "a\0b", "zz"] {
             let mut row = vec![Text(name), Int(number)];
@@ -186,8 +186,8 @@ fn long_values(db: &Database) {
         .column(ColumnSpec::new("body", ColumnType::Bytes { max: 1 << 20 }).nullable())
         .index(IndexSpec::new("by_title", &["title"]).unique());
     db.create_table("documents", &spec).expect("create");
-    let mut txn = begin(db);
-    let mut table = txn.table("documents").expect("table");
+    let txn = begin(db);
+    let table = txn.table("documents").expect("table");
     for i in 0..12_u8 {
         let body: Vec<u8> = (0..usize::from(i) * 9_000).map(|n| (n % 251) as u8 ^ i).collect();
         let body = if i == 5 { Null } else { Bytes(&body) };
@@ -197,8 +197,8 @@ fn long_values(db: &Database) {
     db.drop_column("documents", "gone").expect("drop column");
     let added = ColumnSpec::new("state", ColumnType::Text { max: 10 }).default_value("new");
     db.add_column("documents", &added).expect("add column");
-    let mut txn = begin(db);
-    let mut table = txn.table("documents").expect("table");
+    let txn = begin(db);
+    let table = txn.table("documents").expect("table");
     table.insert(&[Text("later"), Bytes(b"short"), Text("done")]).expect("insert");
     txn.commit().expect("commit");
 }
@@ -206,8 +206,8 @@ fn long_values(db: &Database) {
 /// Inserts, updates, deletes, rollbacks of all sizes, so that runs are flushed and merged.
 fn churn(db: &Database, from: i64, to: i64) {
     for batch in (from..to).step_by(100) {
-        let mut txn = begin(db);
-        let mut table = txn.table("churn").expect("table");
+        let txn = begin(db);
+        let table = txn.table("churn").expect("table");
         for id in batch..batch + 100 {
             table.insert(&[Int(id), Int(id * 7919 % 1009), Text(&"x".repeat(60))]).expect("insert");
         }
@@ -219,7 +219,7 @@ fn churn(db: &Database, from: i64, to: i64) {
         }
         if batch % 300 == 0 {
             txn.savepoint("s").expect("savepoint");
-            let mut table = txn.table("churn").expect("table");
+            let table = txn.table("churn").expect("table");
             table.update(&[Int(batch + 1)], &[(1, Int(-1))]).expect("update");
             table.delete(&[Int(batch + 2)]).expect("delete");
             txn.rollback_to("s").expect("rollback");
@@ -289,8 +289,8 @@ fn the_second_decoder_lists_the_same_rows_as_the_library() {
     let db = Database::open_with(dir.path(), options()).expect("reopen");
     churn(&db, 20_000, 20_500);
     db.drop_index("churn", "by_value").expect("drop index");
-    let mut txn = begin(&db);
-    let mut table = txn.table("churn").expect("table");
+    let txn = begin(&db);
+    let table = txn.table("churn").expect("table");
     table.update(&[Int(1)], &[(1, Int(-5))]).expect("update");
     table.delete(&[Int(2)]).expect("delete");
     table.insert(&[Int(-1), Int(0), Text("undecided")]).expect("insert");
@@ -338,8 +338,8 @@ fn the_second_decoder_reads_moved_slices_and_cut_compactions() {
     let (mut x, mut id) = (1u64, 0);
     for _ in 0..60 {
         for _ in 0..5 {
-            let mut txn = begin(&db);
-            let mut table = txn.table("t").expect("table");
+            let txn = begin(&db);
+            let table = txn.table("t").expect("table");
             for _ in 0..50 {
                 let noise: Vec<u8> = (0..120)
                     .map(|_| {
@@ -378,14 +378,14 @@ fn the_second_decoder_reads_replaced_rows_from_saved_undo() {
         .column(ColumnSpec::new("text", ColumnType::Text { max: 100 }))
         .primary_key(&["id"]);
     db.create_table("plain", &spec).expect("create");
-    let mut txn = begin(&db);
-    let mut table = txn.table("plain").expect("table");
+    let txn = begin(&db);
+    let table = txn.table("plain").expect("table");
     for id in 0..1000 {
         table.insert(&[Int(id), Text("first")]).expect("insert");
     }
     txn.commit().expect("commit");
-    let mut txn = begin(&db);
-    let mut table = txn.table("plain").expect("table");
+    let txn = begin(&db);
+    let table = txn.table("plain").expect("table");
     for id in 0..1000 {
         // Twice, so that the previous version has a stamp of its own.
         table.update(&[Int(id)], &[(1, Text("second"))]).expect("update");
@@ -400,8 +400,8 @@ fn the_second_decoder_reads_replaced_rows_from_saved_undo() {
     // transaction: its undo must be in files.
     db.create_table("busy", &spec.index(IndexSpec::new("by_text", &["text"]))).expect("create");
     for batch in 0..40 {
-        let mut txn = begin(&db);
-        let mut table = txn.table("busy").expect("table");
+        let txn = begin(&db);
+        let table = txn.table("busy").expect("table");
         for id in batch * 100..batch * 100 + 100 {
             table
                 .insert(&[Int(id), Text(&format!("text {}", id * 7919 % 10_007))])

@@ -18,8 +18,8 @@ fn spec() -> TableSpec {
 
 fn load(db: &Database, from: i64, to: i64) {
     for batch in (from..to).step_by(50) {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let table = txn.table("t").expect("table");
         for id in batch..(batch + 50).min(to) {
             let name = format!("name-{id}");
             let row = [Int(id), Int((id * 7919) % 101), Text(&name)];
@@ -30,13 +30,13 @@ fn load(db: &Database, from: i64, to: i64) {
 }
 
 fn verify(db: &Database, rows: i64, indexed: bool) {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-    let mut table = txn.table("t").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let table = txn.table("t").expect("table");
     let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scan");
     let mut row = Row::new();
     let mut n = 0;
     while scan.next(&mut row).expect("row") {
-        assert_eq!(row.get("id").expect("id"), Int(n));
+        assert_eq!(row.value("id").expect("id"), Int(n));
         n += 1;
     }
     assert_eq!(n, rows);
@@ -45,11 +45,11 @@ fn verify(db: &Database, rows: i64, indexed: bool) {
     if !indexed {
         return;
     }
-    let mut index = table.index("by_city").expect("index").keys_only();
+    let index = table.index("by_city").expect("index").keys_only();
     let mut scan = index.scan(Range::ALL, Direction::Forward).expect("scan");
     let (mut n, mut last) = (0, (i64::MIN, i64::MIN));
     while scan.next(&mut row).expect("entry") {
-        let (Int(city), Int(id)) = (row.get("city").expect("city"), row.get("id").expect("id"))
+        let (Int(city), Int(id)) = (row.value("city").expect("city"), row.value("id").expect("id"))
         else {
             panic!("types")
         };
@@ -117,7 +117,7 @@ fn a_log_longer_than_the_new_log_size_is_opened() {
     let db = Database::open_with(dir.path(), options(64 << 20)).expect("open");
     db.create_table("t", &spec().index(IndexSpec::new("by_city", &["city"]))).expect("create");
     load(&db, 0, 80_000);
-    let mut loser = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let loser = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     loser.table("t").expect("table").insert(&[Int(-1), Int(1), Text("")]).expect("insert");
     load(&db, 80_000, 80_001);
     let copy = tempfile::tempdir().expect("dir");
@@ -163,7 +163,7 @@ fn a_read_only_open_starts_no_writing_thread() {
     db.create_table("t", &spec().index(IndexSpec::new("by_city", &["city"]))).expect("create");
     load(&db, 0, 12_000);
     let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let (other, mut late) = (db.clone(), begin());
+    let (other, late) = (db.clone(), begin());
     other.close().expect("close");
     assert_eq!(late.table("t").err().expect("closed").code(), Code::DatabaseClosed);
     assert_eq!(late.commit().expect_err("closed").code(), Code::DatabaseClosed);
@@ -222,7 +222,7 @@ fn a_bulk_load_is_all_or_nothing() {
         let city = (id * 7919) % 101;
         vec![Value::Int(id), Value::Int(city), Value::Text(format!("name-{id}"))]
     };
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     let loaded = txn.table("t").expect("table").bulk_load((0..3000).map(row));
     assert_eq!(loaded.expect("load"), 3000);
     let wrong = (3000..3500).chain([17]).map(row);
@@ -240,11 +240,11 @@ fn a_bulk_load_reports_a_deadlock() {
     db.create_table("t", &spec()).expect("create");
     let row = |id: i64| vec![Value::Int(id), Value::Int(1), Value::Text("name".into())];
     let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let mut other = begin();
+    let other = begin();
     other.table("t").expect("table").bulk_load((100..110).map(row)).expect("loads");
     std::thread::scope(|scope| {
         let victim = scope.spawn(|| {
-            let mut txn = begin();
+            let txn = begin();
             txn.table("t").expect("table").bulk_load([row(50)]).expect("loads");
             let error = txn.table("t").expect("table").bulk_load([row(60), row(100)]);
             (error.expect_err("a deadlock").kind(), txn.is_ended())
@@ -263,7 +263,7 @@ fn table_figures_are_read_during_drops() {
     use evenkeel::{Code, Value};
     let db = Database::open_with("memory", Options::in_memory()).expect("open");
     let fill = || {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
         let row = |id: i64| vec![Value::Int(id), Value::Int(1), Value::Text("name".into())];
         txn.table("t").expect("table").bulk_load((0..2000).map(row)).expect("loads");
         txn.commit().expect("commit");
@@ -298,8 +298,8 @@ fn table_figures_are_read_during_drops() {
     });
     // An unused handle does not keep its table.
     db.create_table("t", &spec()).expect("create");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let mut table = txn.table("t").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let table = txn.table("t").expect("table");
     db.drop_table("t").expect("drop");
     let error = table.count_estimate(Range::ALL).expect_err("it is gone");
     assert_eq!(error.code(), Code::TableMissing);

@@ -4,8 +4,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, Direction, Error, Geometry, IndexScan,
-    IndexSpec, Isolation, Metric, Options, Range, Row, Scan, TableSpec, Txn,
+    Access, Code, ColumnSpec, ColumnType, Database, Direction, Error, Geometry, IndexSpec,
+    Isolation, Metric, Options, Range, Row, Scan, TableSpec, Txn,
 };
 use evenkeel_io::sim::{Fault, FaultKind, SimDisk, SimEnv, When};
 use std::time::Duration;
@@ -47,8 +47,8 @@ fn with_database(pool_bytes: Option<u64>, body: fn(&Database, &SimDisk)) {
 fn change(db: &Database, round: i64) {
     let value = |id: i64| (id * 7_919 + round * 31) % 100_003;
     for from in (0..ROWS).step_by(100) {
-        let mut txn = begin(db);
-        let mut t = txn.table("t").expect("table");
+        let txn = begin(db);
+        let t = txn.table("t").expect("table");
         for id in from..from + 100 {
             if round > 0 && id % 3 == 0 && round % 2 == 1 {
                 assert!(t.delete(&[Int(id)]).expect("deletes"));
@@ -65,17 +65,17 @@ fn change(db: &Database, round: i64) {
 
 enum Stopped {
     Table(Scan),
-    Index(IndexScan, bool),
+    Index(Scan, bool),
 }
 
 impl Stopped {
     fn open(txn: &mut Txn, by_index: bool, keys_only: bool, direction: Direction) -> Stopped {
-        let mut table = txn.table("t").expect("table");
+        let table = txn.table("t").expect("table");
         if !by_index {
             return Stopped::Table(table.scan(Range::ALL, direction).expect("scan"));
         }
         let index = table.index("by_value").expect("index");
-        let mut index = if keys_only { index.keys_only() } else { index };
+        let index = if keys_only { index.keys_only() } else { index };
         Stopped::Index(index.scan(Range::ALL, direction).expect("scan"), keys_only)
     }
 
@@ -90,10 +90,10 @@ impl Stopped {
             if !found {
                 break;
             }
-            let (Int(id), Int(value)) = (row.get("id")?, row.get("value")?) else { panic!() };
+            let (Int(id), Int(value)) = (row.value("id")?, row.value("value")?) else { panic!() };
             let pad = match keys_only {
                 true => 0,
-                false => match row.get("pad")? {
+                false => match row.value("pad")? {
                     Bytes(pad) => pad[0],
                     other => panic!("{other:?}"),
                 },

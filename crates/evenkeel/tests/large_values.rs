@@ -46,8 +46,8 @@ fn stream_through(bytes: u64) {
         .primary_key(&["id"]);
     db.create_table("films", &spec).expect("table");
 
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let mut films = txn.table("films").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let films = txn.table("films").expect("table");
     let mut film = films.large_value().expect("value");
     starts().for_each(|from| film.write_all(&part(from, bytes)).expect("write"));
     if bytes == u64::from(u32::MAX) {
@@ -66,9 +66,9 @@ fn stream_through(bytes: u64) {
     drop(db);
 
     let db = Database::open_with(path, options()).expect("open again");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let mut films = txn.table("films").expect("table");
-    let row = films.get(&[1i64.into()]).expect("get").expect("a row");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let films = txn.table("films").expect("table");
+    let row = films.get(1).expect("get").expect("a row");
     let mut reader = row.open_large(1).expect("a stream");
     let mut found = vec![0; PART];
     for from in starts() {
@@ -80,7 +80,7 @@ fn stream_through(bytes: u64) {
     drop((reader, row));
     let pages = || on_disk(&path.join("pages"));
     assert!(pages() >= bytes, "{} bytes hold the value", pages());
-    assert!(films.delete(&[1i64.into()]).expect("delete"));
+    assert!(films.delete(1).expect("delete"));
     txn.commit().expect("commit");
     // The value is freed, and its space punched, in the background; the limit guards against
     // hanging.
@@ -138,14 +138,14 @@ fn small_updates_never_stall_with_the_smallest_log() {
     let start = std::time::Instant::now();
     let mut per_second: Vec<u64> = Vec::new();
     for batch in 0..ops / 100 {
-        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begin");
-        let mut t = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begin");
+        let t = txn.table("t").expect("table");
         for i in 0..100 {
             let op = batch * 100 + i;
             // The first pass inserts in order, the others update all over.
             let id = if op < KEYS { op } else { op.wrapping_mul(7_919_777) % KEYS };
             let row = [(id as i64).into(), (op as i64).into(), ValueRef::Bytes(&[op as u8; 60])];
-            t.upsert(&row, &[]).expect("upsert");
+            t.put(&row).expect("upsert");
         }
         txn.commit().expect("commit");
         let second = start.elapsed().as_secs() as usize;

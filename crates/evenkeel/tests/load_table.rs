@@ -36,10 +36,10 @@ fn open() -> Database {
 fn verify(db: &Database, rows: u64) {
     let check = db.check().expect("check");
     assert_eq!((check.rows, check.problems.len()), (rows, 0), "{:?}", check.problems);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
     for name in ["by_city", "by_name", "code"] {
         let table = txn.table("t").expect("table");
-        let mut index = table.index(name).expect("index").keys_only();
+        let index = table.index(name).expect("index").keys_only();
         let mut scan = index.scan(Range::ALL, Direction::Backward).expect("scan");
         let (mut entry, mut count) = (Row::new(), 0);
         while scan.next(&mut entry).expect("entry") {
@@ -57,20 +57,20 @@ fn a_loaded_table_behaves_like_any_other() {
     let db = Database::open_with(dir.path(), options.clone()).expect("open");
     db.create_table("t", &spec()).expect("create");
     // Rows that were inserted and deleted leave an empty table.
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     txn.table("t").expect("table").insert(&[Int(9), Int(1), Int(-1), Null]).expect_err("no name");
     let name = evenkeel::ValueRef::Text("n");
     txn.table("t").expect("table").insert(&[Int(9), Int(1), Int(-1), name]).expect("insert");
     txn.commit().expect("commit");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     assert!(txn.table("t").expect("table").delete(&[Int(9)]).expect("delete"));
     txn.commit().expect("commit");
     assert_eq!(db.load_table("t", (1..=ROWS).map(row)).expect("load"), ROWS as u64);
     verify(&db, ROWS as u64);
     let error = db.load_table("t", [row(ROWS + 1)]).expect_err("it has rows");
     assert_eq!((error.code(), error.context("table")), (Code::TreeNotEmpty, Some("t")));
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let mut table = txn.table("t").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let table = txn.table("t").expect("table");
     let number = table.insert(&[Null, Int(3), Int(7), name]).expect("insert");
     assert!(number > Some(ROWS as u64), "numbers go on above what was loaded: {number:?}");
     let error =

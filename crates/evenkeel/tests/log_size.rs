@@ -28,8 +28,8 @@ fn table(db: &Database) {
 /// A transaction of 16 rows, about 128 KiB of log.
 fn write(db: &Database, batch: i64) {
     let begun = db.begin(Isolation::ReadCommitted, Access::ReadWrite);
-    let mut txn = begun.expect("begins");
-    let mut t = txn.table("t").expect("table");
+    let txn = begun.expect("begins");
+    let t = txn.table("t").expect("table");
     for id in batch * 16..(batch + 1) * 16 {
         t.insert(&[Int(id), Bytes(&[batch as u8; 8_000])]).expect("inserts");
     }

@@ -7,6 +7,7 @@ use evenkeel::{
     Isolation, Metric, Options, Range, Row, TableSpec, Value,
 };
 use evenkeel_io::Rng;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Runs `body` in a thread and fails after `time`: an operation under test may wait forever.
@@ -38,8 +39,8 @@ fn load(db: &Database, rows: i64) {
 
 fn load_more(db: &Database, ids: std::ops::Range<i64>) {
     for from in ids.clone().step_by(1000) {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        let mut t = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let t = txn.table("t").expect("table");
         for id in from..(from + 1000).min(ids.end) {
             t.insert(&[Int(id), Int(id), Bytes(&[id as u8; 60])]).expect("inserts");
         }
@@ -58,8 +59,8 @@ fn a_rollback_larger_than_the_log_ends_and_users_get_log_space_meanwhile() {
         let db = Database::open_with("dir", options.geometry(geometry)).expect("opens");
         table(&db);
         load(&db, ROWS);
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        let mut t = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let t = txn.table("t").expect("table");
         for id in 0..ROWS {
             assert!(t.update(&[Int(id)], &[(1, Int(-id - 1))]).expect("updates"));
         }
@@ -93,8 +94,8 @@ fn memory_size_changes_under_load() {
             let writer = scope.spawn(|| {
                 for round in 1..4 {
                     let access = Access::ReadWrite;
-                    let mut txn = db.begin(Isolation::ReadCommitted, access).expect("begins");
-                    let mut t = txn.table("t").expect("table");
+                    let txn = db.begin(Isolation::ReadCommitted, access).expect("begins");
+                    let t = txn.table("t").expect("table");
                     for id in 0..ROWS {
                         let change = [(1, Int(id + round * ROWS))];
                         assert!(t.update(&[Int(id)], &change).expect("updates"));
@@ -132,7 +133,7 @@ fn settings_change_while_open_or_say_why_not() {
     assert_eq!(db.setting("lock_wait_timeout").expect("known"), 50_000);
     db.set("lock_wait_timeout", 0).expect("may change");
     let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    let (mut one, mut other) = (begin(), begin());
+    let (one, other) = (begin(), begin());
     one.table("t").expect("table").update(&[Int(1)], &[(1, Int(5))]).expect("updates");
     let refused = other.table("t").expect("table").update(&[Int(1)], &[(1, Int(6))]);
     assert_eq!(refused.expect_err("locked").code(), Code::LockWaitTimeout);
@@ -147,7 +148,7 @@ fn settings_change_while_open_or_say_why_not() {
         db.set("durability", durability).expect("may change");
         let before = waits();
         for id in 20..40 {
-            let mut txn = begin();
+            let txn = begin();
             let row = [Int(id + 100 * durability as i64), Int(id), Bytes(b"")];
             txn.table("t").expect("table").insert(&row).expect("inserts");
             txn.commit().expect("commits");
@@ -177,13 +178,13 @@ const LENT_ROWS: i64 = 120_000;
 fn look_up_all(db: &Database, by_index: bool) -> (u64, u64) {
     let stats = db.stats();
     let before = (stats.get(Metric::PageReads), stats.get(Metric::RunBlockReads));
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
     let mut row = Row::default();
     for n in 0..LENT_ROWS {
         let id = n * 7919 % LENT_ROWS;
-        let mut t = txn.table("t").expect("table");
+        let t = txn.table("t").expect("table");
         if by_index {
-            let mut index = t.index("by_value").expect("index").keys_only();
+            let index = t.index("by_value").expect("index").keys_only();
             let key = [Int(id)];
             let mut scan = index.scan(Range::prefix(&key), Direction::Forward).expect("scans");
             assert!(scan.next(&mut row).expect("reads"));
@@ -293,8 +294,8 @@ fn inserts_read_nothing_for_indexes_larger_than_memory() {
         let insert = |row: &mut dyn FnMut(i64) -> [i64; 4], ids: std::ops::Range<i64>| {
             for from in ids.clone().step_by(100) {
                 let begun = db.begin(Isolation::RepeatableRead, Access::ReadWrite);
-                let mut txn = begun.expect("begins");
-                let mut t = txn.table("t").expect("table");
+                let txn = begun.expect("begins");
+                let t = txn.table("t").expect("table");
                 for id in from..(from + 100).min(ids.end) {
                     t.insert(&row(id).map(Int)).expect("inserts");
                 }
@@ -320,7 +321,7 @@ fn inserts_read_nothing_for_indexes_larger_than_memory() {
         assert!(flushes > 5 && merged > 0, "{flushes} flushes, {merged} bytes merged");
         assert_eq!(read, 0, "reads by {MORE} inserts");
         // Such a read would be counted.
-        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
+        let txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
         for id in (0..THERE).step_by(10_000) {
             assert!(txn.table("t").expect("table").get(&[Int(id)]).expect("reads").is_some());
         }
@@ -328,5 +329,51 @@ fn inserts_read_nothing_for_indexes_larger_than_memory() {
         assert!(reads(&db) > read_before, "of rows that are not in memory");
         let check = db.check().expect("checks");
         assert_eq!((check.rows, check.problems.len()), ((THERE + MORE) as u64, 0));
+    });
+}
+
+/// The automatic size grows for caches that evict, up to three quarters of the machine, and shrinks
+/// to the first size while the machine is short of memory. A size that is set stays, and 0 makes it
+/// automatic again.
+#[test]
+fn an_automatic_memory_size_follows_what_the_machine_has() {
+    static AVAILABLE: AtomicU64 = AtomicU64::new(1 << 30);
+    const MIB: u64 = 1 << 20;
+    within(Duration::from_secs(600), || {
+        let geometry = Geometry {
+            machine_bytes: Some(128 * MIB),
+            available_bytes: Some(&AVAILABLE),
+            ..Geometry::default()
+        };
+        let db = Database::open_with("dir", Options::in_memory().geometry(geometry));
+        let db = db.expect("opens");
+        table(&db);
+        let size = || db.setting("memory_size").expect("known");
+        assert_eq!(size(), 64 * MIB, "half of the machine");
+        let start = Instant::now();
+        let mut rows = 0;
+        let mut load_until = |bytes: u64| {
+            while size() != bytes {
+                load_more(&db, rows..rows + 20_000);
+                rows += 20_000;
+                assert!(start.elapsed() < Duration::from_secs(300), "{}", size() / MIB);
+            }
+        };
+        load_until(96 * MIB);
+        AVAILABLE.store(8 * MIB, Ordering::Relaxed);
+        while size() != 64 * MIB || db.stats().get(Metric::PoolFrames) > (64 * MIB) / 4096 {
+            assert!(start.elapsed() < Duration::from_secs(300), "{}", size() / MIB);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(db.stats().get(Metric::MemorySize), 64 * MIB);
+        AVAILABLE.store(1 << 30, Ordering::Relaxed);
+        db.set("memory_size", 65 * MIB).expect("in the range");
+        look_up_all(&db, false);
+        look_up_all(&db, true);
+        assert_eq!(size(), 65 * MIB, "a size that is set stays");
+        db.set("memory_size", 0).expect("automatic");
+        load_until(96 * MIB);
+        let check = db.check().expect("checks");
+        assert_eq!((check.rows, check.problems.len()), (rows as u64, 0), "{:?}", check.problems);
     });
 }

@@ -27,7 +27,7 @@ fn begin(db: &Database) -> Txn {
 }
 
 fn insert(txn: &mut Txn, ids: std::ops::Range<i64>, name: &str) {
-    let mut table = txn.table("t").expect("table");
+    let table = txn.table("t").expect("table");
     for id in ids {
         table.insert(&[Int(id), Text(name)]).expect("insert");
     }
@@ -35,12 +35,12 @@ fn insert(txn: &mut Txn, ids: std::ops::Range<i64>, name: &str) {
 
 /// (name, id) of every entry of the index, read from the index alone.
 fn entries(db: &Database) -> Vec<(String, i64)> {
-    let mut txn = begin(db);
+    let txn = begin(db);
     let index = txn.table("t").expect("table").index("by_name").expect("index");
     let mut scan = index.keys_only().scan(Range::ALL, Direction::Forward).expect("scan");
     let (mut row, mut found) = (Row::new(), Vec::new());
     while scan.next(&mut row).expect("entry") {
-        match (row.get("name").expect("name").to_owned(), row.get("id").expect("id")) {
+        match (row.value("name").expect("name").to_owned(), row.value("id").expect("id")) {
             (Value::Text(name), Int(id)) => found.push((name, id)),
             other => panic!("{other:?}"),
         }
@@ -49,12 +49,12 @@ fn entries(db: &Database) -> Vec<(String, i64)> {
 }
 
 fn rows(db: &Database) -> Vec<(String, i64)> {
-    let mut txn = begin(db);
+    let txn = begin(db);
     let mut scan =
         txn.table("t").expect("table").scan(Range::ALL, Direction::Forward).expect("scan");
     let (mut row, mut found) = (Row::new(), Vec::new());
     while scan.next(&mut row).expect("row") {
-        match (row.get("name").expect("name").to_owned(), row.get("id").expect("id")) {
+        match (row.value("name").expect("name").to_owned(), row.value("id").expect("id")) {
             (Value::Text(name), Int(id)) => found.push((name, id)),
             other => panic!("{other:?}"),
         }
@@ -125,7 +125,7 @@ fn a_change_of_case_changes_the_index() {
         insert(&mut txn, 0..3, "anna");
         txn.commit().expect("commit");
         for (id, name) in [(0, "Anna"), (1, "anna "), (2, "ann\u{e4}")] {
-            let mut txn = begin(db);
+            let txn = begin(db);
             let changes = [(1, Text(name))];
             assert!(txn.table("t").expect("table").update(&[Int(id)], &changes).expect("update"));
             txn.commit().expect("commit");
@@ -179,7 +179,7 @@ fn a_prepared_transaction_keeps_its_locks_until_it_is_decided() {
     let mut b = begin(&db);
     b.set_lock_wait(std::time::Duration::ZERO);
     assert!(lock(&mut b, LockWait::NoWait).expect("not durable"));
-    let mut table = b.table("t").expect("table");
+    let table = b.table("t").expect("table");
     let error = table.insert(&[Int(11), Text("child")]).expect_err("its stamp is its lock");
     assert_eq!(error.code(), Code::LockWaitTimeout);
     b.rollback().expect("rolls back");

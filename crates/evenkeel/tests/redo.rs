@@ -137,8 +137,8 @@ fn fill(db: &Database, rows: i64) {
 
 fn fill_more(db: &Database, ids: std::ops::Range<i64>) {
     for first in ids.step_by(BATCH) {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let table = txn.table("t").expect("table");
         for id in first..first + BATCH as i64 {
             table.insert(&[Int(id), Bytes(&[7; 200])]).expect("insert");
         }
@@ -209,8 +209,8 @@ fn redo_syncs_the_log_before_it_writes_a_page() {
     let (read, synced) = (logs("read"), logs("sync"));
     // The log is longer than two segments.
     assert!(synced.len() > 2 && synced.is_subset(&read), "{synced:?} of {read:?}");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-    let mut table = txn.table("t").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let table = txn.table("t").expect("table");
     for id in [0, 1, ROWS / 2, ROWS - 1] {
         assert!(table.get(&[Int(id)]).expect("read").is_some(), "row {id}");
     }
@@ -292,8 +292,8 @@ fn pages_without_redo_survive_an_open_refused_for_a_hole() {
     let table = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64)).column(column);
     db.create_table("t", &table.primary_key(&["id"])).expect("create");
     for id in 0..3 {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let table = txn.table("t").expect("table");
         table.insert(&[Int(id), Bytes(&value_of(id))]).expect("insert");
         drop(table);
         txn.commit().expect("commit");
@@ -303,11 +303,11 @@ fn pages_without_redo_survive_an_open_refused_for_a_hole() {
     drop(db);
     let values_are_there = |watched: &Watched| {
         let db = open_small(watched).expect("recovers");
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+        let table = txn.table("t").expect("table");
         for id in 0..3 {
             let row = table.get(&[Int(id)]).expect("read").expect("there");
-            assert!(row.get("data").expect("data") == Bytes(&value_of(id)), "value {id}");
+            assert!(row.value("data").expect("data") == Bytes(&value_of(id)), "value {id}");
         }
     };
     let mut refused = 0;
@@ -380,8 +380,8 @@ fn pages_that_the_checkpoint_found_clean_are_not_read() {
     fill_more(&db, ROWS..2 * ROWS);
     checkpoint_of_clean_pages(&db);
     let changed: Vec<i64> = (0..2 * ROWS).step_by(APART as usize).collect();
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let mut table = txn.table("t").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let table = txn.table("t").expect("table");
     for id in &changed {
         assert!(table.update(&[Int(*id)], &[(1, Bytes(b"new"))]).expect("update"));
     }
@@ -403,11 +403,11 @@ fn pages_that_the_checkpoint_found_clean_are_not_read() {
             "{:?}",
             check.problems
         );
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+        let table = txn.table("t").expect("table");
         for id in &changed {
             let row = table.get(&[Int(*id)]).expect("read").expect("there");
-            assert_eq!(row.get("data").expect("data"), Bytes(b"new"), "row {id}");
+            assert_eq!(row.value("data").expect("data"), Bytes(b"new"), "row {id}");
         }
     }
 }
@@ -443,9 +443,9 @@ fn rows_of(survivor: SimDisk, which: &str) -> u64 {
     let db = sim_open(&sim).unwrap_or_else(|error| panic!("{which}: {error}"));
     let check = db.check().expect("check");
     assert_eq!(check.problems.len(), 0, "{which}: {:?}", check.problems);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-    let mut table = txn.table("t").expect("table");
-    let mut has = |id| table.get(&[Int(id)]).expect("read").is_some();
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let table = txn.table("t").expect("table");
+    let has = |id| table.get(&[Int(id)]).expect("read").is_some();
     let rows = check.rows as i64;
     assert!(!has(rows) && (rows == 0 || has(0) && has(rows - 1)), "{which}: {rows} rows");
     drop(txn);

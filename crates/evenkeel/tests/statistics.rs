@@ -18,8 +18,8 @@ fn pass(rt: &Runtime, time: Duration) {
 
 fn put(db: &Database, rows: std::ops::Range<i64>) {
     for from in rows.step_by(100) {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        let mut table = txn.table("t").expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let table = txn.table("t").expect("table");
         for id in from..from + 100 {
             table.insert(&[Int(id), Int(id % 7)]).expect("inserts");
         }

@@ -30,11 +30,11 @@ fn compaction_threads_have_low_priority_twins() {
         let all = nice();
         let of_engine = all.iter().filter(|(name, _)| name.starts_with("ek-"));
         let (low, usual): (Vec<_>, Vec<_>) =
-            of_engine.partition(|(name, _)| name.starts_with("ek-merge-low"));
-        let merge = usual.iter().filter(|(name, _)| name.starts_with("ek-merge")).count();
+            of_engine.partition(|(name, _)| name.starts_with("ek-compact-low"));
+        let compaction = usual.iter().filter(|(name, _)| name.starts_with("ek-compact")).count();
         let are_behind = low.iter().all(|(_, nice)| **nice == (own + 10).min(19));
         assert!(usual.iter().all(|(_, nice)| **nice == own), "{usual:?}");
-        if merge > 0 && low.len() == merge && are_behind {
+        if compaction > 0 && low.len() == compaction && are_behind {
             break;
         }
         assert!(Instant::now() < hangs, "{low:?} {usual:?}");

@@ -24,8 +24,8 @@ fn fill(db: &Database) {
         .column(ColumnSpec::new("pad", ColumnType::Bytes { max: 100 }))
         .primary_key(&["id"]);
     db.create_table("t", &spec).expect("creates");
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    let mut table = txn.table("t").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let table = txn.table("t").expect("table");
     for id in 0..ROWS {
         table.insert(&[Int(id), Bytes(&[id as u8; 80])]).expect("inserts");
     }
@@ -35,7 +35,7 @@ fn fill(db: &Database) {
 /// Reads rows all over the table; returns the pages read from storage.
 fn reads(db: &Database) -> u64 {
     let before = db.stats().get(Metric::PageReads);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
     for id in (0..ROWS).step_by(7) {
         let row = txn.table("t").expect("table").get(&[Int(id)]).expect("reads").expect("a row");
         assert!(matches!(row.value(1), Ok(Bytes(pad)) if pad == [id as u8; 80]), "row {id}");
@@ -182,7 +182,7 @@ fn after_a_kill_the_hot_page_list_is_read_in_the_background() {
         wait(&env, 61_000);
         let saved = || env.list("").expect("lists").iter().any(|name| name == FILE);
         for id in (0..ROWS).cycle().take_while(|_| !saved()).take(100_000) {
-            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+            let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
             let pad = Bytes(&[id as u8; 80]);
             txn.table("t").expect("table").update(&[Int(id)], &[(1, pad)]).expect("updates");
             txn.commit().expect("commits");

@@ -31,6 +31,7 @@ pub mod entry_kind {
     pub const COUNTER: u8 = 4;
     /// Statistics of the values of a key: of an index by its id, of the clustered key by 0.
     pub const STATISTICS: u8 = 5;
+    // Kinds 6 to 31 are reserved: foreign keys, dictionaries, wrapped keys.
 }
 
 const VERSION: u64 = 1;
@@ -111,6 +112,7 @@ fn parts(r: &mut Reader<'_>) -> Result<Vec<PartEntry>> {
 
 fn part(r: &mut Reader<'_>) -> Result<PartEntry> {
     let (column, flags) = (u16_of(r)?, r.u8()?);
+    r.known("part_flags", flags, part_flags::DESC | part_flags::PREFIX | part_flags::COLLATION)?;
     let has = |flag: u8| flags & flag != 0;
     let prefix = if has(part_flags::PREFIX) { r.varint32()? } else { 0 };
     let collation = match has(part_flags::COLLATION) {
@@ -121,14 +123,17 @@ fn part(r: &mut Reader<'_>) -> Result<PartEntry> {
 }
 
 fn version(r: &mut Reader<'_>) -> Result<()> {
-    if r.varint()? == VERSION { Ok(()) } else { Err(r.bad("newer catalog format")) }
+    match r.varint()? {
+        VERSION => Ok(()),
+        found => Err(r.newer("layout", found)),
+    }
 }
 
 /// Reads the version of a body with parts.
 fn version_with_parts(r: &mut Reader<'_>) -> Result<()> {
     match r.varint()? {
         VERSION | PARTS_VERSION => Ok(()),
-        _ => Err(r.bad("newer catalog format")),
+        found => Err(r.newer("layout", found)),
     }
 }
 
@@ -164,14 +169,14 @@ impl TableEntry {
         put_parts(out, &self.primary);
     }
 
-    /// Decodes. # Errors: `BadEncoding`.
+    /// Decodes. # Errors: `BadEncoding`, `NewerFormat`.
     pub fn decode(body: &[u8]) -> Result<TableEntry> {
         let mut r = Reader::new(body, "catalog table");
         version_with_parts(&mut r)?;
         let entry = TableEntry {
             tree: TreeId(r.varint32()?),
             root: PageNo(r.varint()?),
-            hidden_key: r.u8()? & 1 != 0,
+            hidden_key: r.flag("flags")?,
             row_version: u16_of(&mut r)?,
             next_column: u16_of(&mut r)?,
             auto_increment: u16_of(&mut r)?.checked_sub(1),
@@ -224,14 +229,18 @@ impl ColumnEntry {
         KeyPart::whole(self.ty, true, false)
     }
 
-    /// Decodes. # Errors: `BadEncoding`.
+    /// Decodes. # Errors: `BadEncoding`, `NewerFormat`.
     pub fn decode(body: &[u8]) -> Result<ColumnEntry> {
         let mut r = Reader::new(body, "catalog column");
         version(&mut r)?;
         let position = u16_of(&mut r)?;
         let (code, a, b) = (r.u8()?, r.varint32()?, r.varint32()?);
-        let ty = ColumnType::from_code(code, a, b).ok_or_else(|| r.bad("unknown column type"))?;
+        let ty = ColumnType::from_code(code, a, b).ok_or_else(|| match code {
+            1..=17 => r.bad("parameters of a column type"),
+            _ => r.newer("type", code),
+        })?;
         let flags = r.u8()?;
+        r.known("flags", flags, 3)?;
         let mut entry = ColumnEntry {
             position,
             ty,
@@ -296,17 +305,18 @@ impl IndexEntry {
         put_parts(out, &self.parts);
     }
 
-    /// Decodes. # Errors: `BadEncoding`.
+    /// Decodes. # Errors: `BadEncoding`, `NewerFormat`.
     pub fn decode(body: &[u8]) -> Result<IndexEntry> {
         let mut r = Reader::new(body, "catalog index");
         version_with_parts(&mut r)?;
         let flags = r.u8()?;
+        r.known("flags", flags, 3)?;
         let (state, from) = (r.u8()?, Lsn(r.varint()?));
         let state = match state {
             0 => IndexState::Building,
             1 => IndexState::Checking,
             2 => IndexState::Valid(from),
-            _ => return Err(r.bad("unknown index state")),
+            _ => return Err(r.newer("state", state)),
         };
         let parts = parts(&mut r)?;
         r.finish()?;
@@ -320,7 +330,7 @@ pub fn encode_counter(value: u64, out: &mut Vec<u8>) {
     put_varint(out, value);
 }
 
-/// Decodes a counter. # Errors: `BadEncoding`.
+/// Decodes a counter. # Errors: `BadEncoding`, `NewerFormat`.
 pub fn decode_counter(body: &[u8]) -> Result<u64> {
     let mut r = Reader::new(body, "catalog counter");
     version(&mut r)?;
@@ -353,7 +363,7 @@ impl StatisticsEntry {
         self.distinct.iter().for_each(|distinct| put_varint(out, *distinct));
     }
 
-    /// Decodes. # Errors: `BadEncoding`.
+    /// Decodes. # Errors: `BadEncoding`, `NewerFormat`.
     pub fn decode(body: &[u8]) -> Result<StatisticsEntry> {
         let mut r = Reader::new(body, "catalog statistics");
         version(&mut r)?;

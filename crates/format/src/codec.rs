@@ -4,6 +4,41 @@
 //! and then that many bytes.
 
 use evenkeel_base::{Code, Error, Result};
+use std::fmt;
+
+/// The error for whole bytes of a structure that hold an unknown value in a field.
+#[cold]
+pub fn newer(what: &str, field: &str, found: impl fmt::Display) -> Error {
+    Error::new(Code::NewerFormat).with("part", what).with("field", field).with("found", found)
+}
+
+/// A field of whole bytes with a value that this version does not know; the decoder of the
+/// structure makes its error from this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub field: &'static str,
+    pub found: u64,
+}
+
+impl Unknown {
+    /// Ok if `found` has no bit beside those of `known`.
+    #[inline]
+    pub fn check(field: &'static str, found: u8, known: u8) -> std::result::Result<(), Unknown> {
+        match found & !known {
+            0 => Ok(()),
+            _ => Err(Unknown { field, found: found.into() }),
+        }
+    }
+
+    /// Ok if every byte is zero.
+    #[inline]
+    pub fn check_zero(field: &'static str, bytes: &[u8]) -> std::result::Result<(), Unknown> {
+        match bytes.iter().find(|byte| **byte != 0) {
+            None => Ok(()),
+            Some(found) => Err(Unknown { field, found: (*found).into() }),
+        }
+    }
+}
 
 /// Appends a varint.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -49,6 +84,33 @@ impl<'a> Reader<'a> {
         Error::new(Code::BadEncoding).with("what", self.what).with("why", why)
     }
 
+    /// The error for a flag, kind, version or reserved byte that this build does not know, in bytes
+    /// whose checksum was right: no damage, but the work of a newer version.
+    #[cold]
+    pub fn newer(&self, field: &str, found: impl fmt::Display) -> Error {
+        newer(self.what, field, found)
+    }
+
+    /// Ok if `found` has no bit beside those of `known`, as flags and reserved bytes must.
+    ///
+    /// # Errors
+    /// `NewerFormat` naming the field and the unknown bits.
+    #[inline]
+    pub fn known(&self, field: &str, found: u8, known: u8) -> Result<()> {
+        match found & !known {
+            0 => Ok(()),
+            unknown => Err(self.newer(field, format_args!("{unknown:#04x}"))),
+        }
+    }
+
+    /// Ok if every one of these reserved bytes is zero.
+    ///
+    /// # Errors
+    /// `NewerFormat` naming the field and the first other byte.
+    pub fn zero(&self, field: &'static str, bytes: &[u8]) -> Result<()> {
+        Unknown::check_zero(field, bytes).map_err(|unknown| self.newer(field, unknown.found))
+    }
+
     /// The next `n` bytes. # Errors: `BadEncoding` past the end (all methods).
     #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
@@ -67,6 +129,13 @@ impl<'a> Reader<'a> {
         Ok(self.take(1)?[0])
     }
 
+    /// A byte that is 0 or 1. # Errors: `NewerFormat` for another one.
+    pub fn flag(&mut self, field: &str) -> Result<bool> {
+        let byte = self.u8()?;
+        self.known(field, byte, 1)?;
+        Ok(byte == 1)
+    }
+
     /// A little-endian u16.
     pub fn u16(&mut self) -> Result<u16> {
         let b = self.take(2)?;
@@ -83,6 +152,12 @@ impl<'a> Reader<'a> {
     pub fn u64(&mut self) -> Result<u64> {
         let b = self.take(8)?;
         Ok(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+    }
+
+    /// A little-endian u128.
+    pub fn u128(&mut self) -> Result<u128> {
+        let (low, high) = (self.u64()?, self.u64()?);
+        Ok(u128::from(low) | u128::from(high) << 64)
     }
 
     /// A varint.

@@ -1,9 +1,11 @@
-//! Where a value that no key of a column can hold lies among those keys: a bound of a range may be
-//! a number beyond the column's domain, a decimal between two of the column's, bytes longer than it
-//! takes. `tables::range` alone calls this.
+//! Places among the keys of a column that no value of it has. A bound of a range may be a number
+//! beyond the column's domain, a decimal between two of the column's, bytes longer than it takes.
+//! And values that begin alike lie between two such places. `tables::range` alone calls this.
 
-use crate::key::{KeyPart, prefix_successor};
+use crate::collation::Form;
+use crate::key::{KeyPart, escape_open, prefix_successor};
 use crate::types::{ColumnType, ValueRef};
+use evenkeel_base::{Code, Error, Result};
 use std::borrow::Cow;
 
 /// Where it lies among the values of a type, in ascending order.
@@ -50,6 +52,53 @@ impl KeyPart {
                 Some(prefix_successor(out))
             }
         }
+    }
+
+    /// Appends what the bytes of every value begin with that itself begins with these bytes or this
+    /// text; false if no value of the type can. A part that holds the beginning of values alone
+    /// judges by that.
+    ///
+    /// # Errors
+    /// `ValueType` unless both are bytes or text, and for weights of a collation.
+    pub fn encode_start(&self, value: ValueRef<'_>, out: &mut Vec<u8>) -> Result<bool> {
+        let bytes = match (self.ty, value) {
+            (ColumnType::FixedBytes { .. } | ColumnType::Bytes { .. }, ValueRef::Bytes(b)) => b,
+            (ColumnType::Bytes { .. } | ColumnType::Text { .. }, ValueRef::Text(t)) => t.as_bytes(),
+            _ => return Err(self.no_start(value)),
+        };
+        let is_fixed = matches!(self.ty, ColumnType::FixedBytes { .. });
+        let max = match self.ty {
+            ColumnType::FixedBytes { len } => usize::from(len),
+            ColumnType::Bytes { max } | ColumnType::Text { max } => max as usize,
+            _ => usize::MAX,
+        };
+        if bytes.len() > max {
+            return Ok(false);
+        }
+        let (bytes, is_escaped) = match self.form {
+            Form::Whole => (bytes, !is_fixed),
+            Form::Prefix(len) => (&bytes[..bytes.len().min(len as usize)], true),
+            Form::Weights { .. } => return Err(self.no_start(value)),
+        };
+        let start = out.len();
+        if self.nullable {
+            out.push(1);
+        }
+        match is_escaped {
+            true => escape_open(bytes, out),
+            false => out.extend_from_slice(bytes),
+        }
+        if self.desc {
+            out[start..].iter_mut().for_each(|b| *b = !*b);
+        }
+        Ok(true)
+    }
+
+    fn no_start(&self, value: ValueRef<'_>) -> Error {
+        Error::new(Code::ValueType)
+            .with("type", self.ty)
+            .with("value", value.brief())
+            .with("why", "only bytes and texts in the order of their bytes begin with others")
     }
 
     /// As `encode`; text may end within a character.

@@ -89,4 +89,50 @@ proptest! {
         let values: Vec<_> = held.iter().map(|t| ValueRef::Text(t)).collect();
         check(ColumnType::Text { max: 4 }, &values, ValueRef::Text(&value), &|at| held[at] < value);
     }
+
+    #[test]
+    fn values_that_begin_alike_lie_between_two_places(
+        held in prop::collection::vec(bytes(0..4), 0..9),
+        start in bytes(0..5),
+    ) {
+        let up_to = ColumnType::Bytes { max: 3 };
+        begin_alike(KeyPart::whole(up_to, false, false), &held, &start, &start);
+        let fixed: Vec<_> = held.iter().filter(|b| b.len() == 3).cloned().collect();
+        let whole = KeyPart::whole(ColumnType::FixedBytes { len: 3 }, false, false);
+        begin_alike(whole, &fixed, &start, &start);
+        // A key of two bytes judges by these.
+        let prefix = KeyPart { form: Form::Prefix(2), ..KeyPart::whole(up_to, false, false) };
+        if start.len() <= 3 {
+            begin_alike(prefix, &held, &start, &start[..start.len().min(2)]);
+        }
+    }
+}
+
+/// Whether each value that a key can hold lies between the places of `start` exactly if it begins
+/// with `judged`.
+fn begin_alike(part: KeyPart, held: &[Vec<u8>], start: &[u8], judged: &[u8]) {
+    for (nullable, desc) in [(false, false), (false, true), (true, false), (true, true)] {
+        let part = KeyPart { nullable, desc, ..part };
+        let mut lower = b"p".to_vec();
+        let any = part.encode_start(ValueRef::Bytes(start), &mut lower).expect("bytes");
+        let mut upper = lower.clone();
+        let has_end = prefix_successor(&mut upper);
+        let is_between = |value: ValueRef<'_>| {
+            let mut key = b"p".to_vec();
+            part.encode(value, &mut key).expect("it fits");
+            any && key >= lower && (!has_end || key < upper)
+        };
+        for held in held {
+            let expected = held.starts_with(judged);
+            assert_eq!(is_between(ValueRef::Bytes(held)), expected, "{part:?} {held:?} {start:?}");
+        }
+        assert!(!nullable || !is_between(ValueRef::Null));
+    }
+}
+
+#[test]
+fn a_number_does_not_begin_with_another() {
+    let part = KeyPart::whole(ColumnType::Int8, false, false);
+    let error = part.encode_start(ValueRef::Int(1), &mut Vec::new()).expect_err("refused");
+    assert_eq!(error.code(), Code::ValueType);
 }

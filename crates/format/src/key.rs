@@ -298,13 +298,18 @@ const END: [u8; 2] = [0, 0];
 
 /// Appends bytes, escaped, and their terminator.
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    escape_open(bytes, out);
+    out.extend_from_slice(&END);
+}
+
+/// Appends bytes, escaped, without a terminator: what longer ones begin with.
+pub(crate) fn escape_open(bytes: &[u8], out: &mut Vec<u8>) {
     for (i, piece) in bytes.split(|b| *b == 0).enumerate() {
         if i > 0 {
             out.extend_from_slice(&[0, 0xff]);
         }
         out.extend_from_slice(piece);
     }
-    out.extend_from_slice(&END);
 }
 
 /// The smallest byte string above every string that starts with `prefix`, in place; false if there

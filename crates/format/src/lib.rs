@@ -3,9 +3,12 @@
 //! count before checking it, and never panics on any input.
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod catalog;
 pub mod codec;
 pub mod collation;
+mod convert;
+pub mod doublewrite;
 mod gap;
 pub mod head;
 pub mod key;
@@ -21,6 +24,8 @@ pub mod run;
 pub mod scratch;
 pub mod space;
 pub mod superblock;
+pub mod text;
+pub mod tree_apply;
 pub mod tree_op;
 pub mod types;
 pub mod undo;

@@ -40,12 +40,16 @@
 //!   node has the flag itself, all its slots have one, none younger than the one above it.
 //! * slots + cells + holes + fences fit; holes and dead cells are counted exactly.
 //!
+//! `check_page` refuses unknown kinds and flags and reserved bytes when a page is read.
 //! `Node::parse` checks the header in O(1); every later access checks the cell it touches, so
 //! damaged bytes give errors or wrong answers but never a panic. The functions that change a node
 //! are deterministic: redo repeats them on the same bytes and gets the same bytes.
 
-use crate::record::cell_flags::{DELETED, STAMPED};
+use crate::codec::Unknown;
+use crate::record::cell_flags::{self, DELETED, STAMPED};
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, Stamp, TxnId, UndoNo};
+
+use crate::overflow::KIND_OVERFLOW;
 
 pub use crate::node_edit::NodeMut;
 use std::cmp::Ordering;
@@ -242,6 +246,47 @@ impl InnerCell {
         }
         out[at..].copy_from_slice(suffix);
     }
+}
+
+/// Checks that the payload of a whole tree page holds nothing that this version does not know,
+/// cells and overflow pages included: once, when the page is read. Bytes that contradict
+/// themselves pass; `Node::parse` and `Node::check` tell of them.
+///
+/// # Errors
+/// `PageVersion` naming the field; the caller adds page, file and offset.
+pub fn check_page(payload: &[u8]) -> Result<()> {
+    check_known_but(payload, 0)
+        .map_err(|unknown| Error::new(Code::PageVersion).with(unknown.field, unknown.found))
+}
+
+/// The same for an image of a node (`tree_op`), which lacks the bytes between slots and cells.
+pub(crate) fn check_known_image(image: &[u8]) -> std::result::Result<(), Unknown> {
+    let slots_end = HEADER_BYTES + SLOT_BYTES * u16_at(image, 4);
+    check_known_but(image, u16_at(image, 8).saturating_sub(slots_end))
+}
+
+/// `missing` bytes in front of the cells are left out.
+fn check_known_but(payload: &[u8], missing: usize) -> std::result::Result<(), Unknown> {
+    let Some((head, _)) = payload.split_first_chunk::<HEADER_BYTES>() else { return Ok(()) };
+    let known = match head[0] {
+        KIND_NONE => return Ok(()),
+        KIND_OVERFLOW => return Unknown::check_zero("zero", &head[1..4]),
+        KIND_LEAF => cell_flags::IN_LEAF,
+        KIND_INNER => INNER_DEAD,
+        kind => return Err(Unknown { field: "node_kind", found: kind.into() }),
+    };
+    Unknown::check("node_flags", head[2], FLAG_NO_HIGH | FLAG_DEAD)?;
+    Unknown::check_zero("zero", &head[3..4])?;
+    Unknown::check_zero("zero2", &head[18..])?;
+    let slots = payload.get(HEADER_BYTES..HEADER_BYTES + SLOT_BYTES * u16_at(payload, 4));
+    let (slots, _) = slots.unwrap_or(&[]).as_chunks::<SLOT_BYTES>();
+    // All flags first: nearly always all of them are known.
+    let flags = |slot: &[u8; SLOT_BYTES]| {
+        let at = u16_at(slot, 4).checked_sub(missing);
+        at.and_then(|at| payload.get(at)).copied().unwrap_or(0)
+    };
+    let all = slots.iter().fold(0, |all, slot| all | flags(slot));
+    Unknown::check("cell_flags", all, known)
 }
 
 /// The figures of a node's header as `Node::parse` found them. A reader of slot after slot of the

@@ -79,7 +79,7 @@ impl ChainEdit {
     }
 }
 
-/// The edits of a row record. # Errors: `BadEncoding`.
+/// The edits of a row record. # Errors: `BadEncoding`; `NewerFormat` for an unknown tag.
 pub fn edits(bytes: &[u8]) -> Result<Vec<ChainEdit>> {
     let mut r = Reader::new(bytes, "chain edits");
     let mut edits = Vec::with_capacity(bytes.len() / (OVERFLOW_REF_BYTES + 1));
@@ -89,7 +89,7 @@ pub fn edits(bytes: &[u8]) -> Result<Vec<ChainEdit>> {
         edits.push(match tag {
             1 => ChainEdit::Adopted(chain),
             2 => ChainEdit::Superseded(chain),
-            _ => return Err(r.bad("tag")),
+            tag => return Err(r.newer("tag", tag)),
         });
     }
     Ok(edits)
@@ -109,14 +109,16 @@ pub struct OverflowPage<'a> {
 }
 
 impl<'a> OverflowPage<'a> {
-    /// Reads a page's payload. # Errors: `BadEncoding`.
+    /// Reads a page's payload. # Errors: `BadEncoding`; `NewerFormat` for a reserved byte.
     pub fn parse(payload: &'a [u8]) -> Result<OverflowPage<'a>> {
         let bad =
             |why| Error::new(Code::BadEncoding).with("what", "overflow page").with("why", why);
         let mut r = Reader::new(payload, "overflow page");
-        if r.take(4)? != [KIND_OVERFLOW, 0, 0, 0] {
+        let (kind, zero) = (r.u8()?, r.take(3)?);
+        if kind != KIND_OVERFLOW {
             return Err(bad("kind"));
         }
+        r.zero("zero", zero)?;
         let len = r.u32()? as usize;
         let next = Some(PageNo(r.u64()?)).filter(|next| *next != PageNo::ZERO);
         let owner = Stamp { txn: TxnId(r.u64()?), undo_no: UndoNo(r.u32()?) };

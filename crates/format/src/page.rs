@@ -3,14 +3,21 @@
 //! [`VerifiedPage`], and every read goes through it.
 //!
 //! ```text
-//!  0 crc32c u32 (below)          8 page_no u64      24 tree u32          32 reserved, zero
+//!  0 crc32c u32 (below)          8 page_no u64      24 tree u32          32 unused, zero
 //!  4 version u8, 5 kind u8      16 page_lsn u64     28 incarnation u32   40 payload
 //!  6 reserved u16
 //! ```
 //! The checksum covers the database id and bytes 4.. of the page, and so page number, incarnation
 //! and LSN; the page number is also compared with the requested one. So bit rot, torn and
 //! misdirected writes and pages of another database are all detected.
+//!
+//! A page whose checksum is right may still be the work of a newer version. `verify` refuses any
+//! kind, flag or reserved byte that this version does not know, in the header and in the pages of
+//! the space itself. `node::check_page` does the same for the payload of a tree page; the pool
+//! calls both when it reads a page, so no search looks for such bytes again.
 
+use crate::codec::Unknown;
+use crate::space;
 use evenkeel_base::{Code, DatabaseId, Error, Lsn, PageNo, Result, TreeId};
 
 /// Bytes before the payload.
@@ -131,11 +138,12 @@ impl<'a> RawPage<'a> {
         self.0.iter().all(|b| *b == 0)
     }
 
-    /// Checks length, version, checksum and identity.
+    /// Checks length, version, checksum and identity, and that every kind, flag and reserved byte
+    /// is known.
     ///
     /// # Errors
-    /// `PageUnwritten` (all zero), `PageChecksum`, `PageIdentity`, `PageVersion`; the caller adds
-    /// file and offset.
+    /// `PageUnwritten` (all zero), `PageChecksum`, `PageIdentity`; `PageVersion` for a page that is
+    /// whole, and is of a newer version; the caller adds file and offset.
     pub fn verify(self, page_no: PageNo, database: DatabaseId) -> Result<VerifiedPage<'a>> {
         let bytes = self.0;
         let fault = |code| Error::new(code).with("page", page_no);
@@ -156,10 +164,7 @@ impl<'a> RawPage<'a> {
         if number != page_no {
             return Err(fault(Code::PageIdentity).with("page_found", number));
         }
-        let (version, kind) = (bytes[4], self::kind(bytes));
-        let Some(kind) = kind.filter(|_| version == PAGE_VERSION) else {
-            return Err(fault(Code::PageVersion).with("version", version).with("kind", bytes[5]));
-        };
+        let kind = check_known(bytes).map_err(|unknown| unknown_in(page_no, &unknown))?;
         let header = PageHeader {
             kind,
             page_no,
@@ -169,6 +174,30 @@ impl<'a> RawPage<'a> {
         };
         Ok(VerifiedPage { bytes, header })
     }
+}
+
+#[cold]
+fn unknown_in(page: PageNo, unknown: &Unknown) -> Error {
+    Error::new(Code::PageVersion).with("page", page).with(unknown.field, unknown.found)
+}
+
+/// The kind of a page of which every kind, flag and reserved byte is known.
+fn check_known(bytes: &[u8]) -> std::result::Result<PageKind, Unknown> {
+    if bytes[4] != PAGE_VERSION {
+        return Err(Unknown { field: "version", found: bytes[4].into() });
+    }
+    let Some(kind) = kind(bytes) else {
+        return Err(Unknown { field: "kind", found: bytes[5].into() });
+    };
+    Unknown::check_zero("reserved", &bytes[6..8])?;
+    Unknown::check_zero("unused", &bytes[32..HEADER_BYTES])?;
+    let payload = &bytes[HEADER_BYTES..];
+    match kind {
+        PageKind::Tree => {}
+        PageKind::SpaceMap => space::check_known_map(payload, page_no(bytes))?,
+        PageKind::Owners => space::check_known_owners(payload)?,
+    }
+    Ok(kind)
 }
 
 impl<'a> VerifiedPage<'a> {

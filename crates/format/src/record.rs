@@ -77,6 +77,9 @@ pub mod cell_flags {
     pub const OVERFLOW: u8 = 4;
     /// With a stamp: there was no cell before, and the operation wrote an entry into each index.
     pub const FIRST: u8 = 8;
+    /// Those of a cell in a leaf. 0x40 of a cell, and 0x80 of before flags, are reserved: a second
+    /// byte of flags will follow.
+    pub const IN_LEAF: u8 = DELETED | STAMPED | OVERFLOW | FIRST;
     /// Only in a leaf change: remove the cell.
     pub const REMOVE: u8 = 0x80;
     /// Only in `before_flags`: there was a cell.
@@ -134,13 +137,15 @@ impl<'a> LeafChange<'a> {
         Ok(PageNo(Reader::new(body, "leaf change").varint()?))
     }
 
-    /// Decodes. # Errors: `BadEncoding`.
+    /// Decodes. # Errors: `BadEncoding`; `NewerFormat` for an unknown flag.
     pub fn decode(body: &'a [u8]) -> Result<LeafChange<'a>> {
         let mut r = Reader::new(body, "leaf change");
+        let (page, tree, flags) = (PageNo(r.varint()?), TreeId(r.varint32()?), r.u8()?);
+        r.known("flags", flags, cell_flags::IN_LEAF | cell_flags::REMOVE)?;
         Ok(LeafChange {
-            page: PageNo(r.varint()?),
-            tree: TreeId(r.varint32()?),
-            flags: r.u8()?,
+            page,
+            tree,
+            flags,
             stamp: stamp(&mut r)?,
             key: r.bytes()?,
             row: r.bytes()?,
@@ -159,6 +164,18 @@ pub enum RowKind {
     Update = 2,
     /// The row was marked deleted.
     Delete = 3,
+}
+
+impl RowKind {
+    /// Reads a kind. # Errors: `BadEncoding`; `NewerFormat` for an unknown one.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<RowKind> {
+        match r.u8()? {
+            1 => Ok(RowKind::Insert),
+            2 => Ok(RowKind::Update),
+            3 => Ok(RowKind::Delete),
+            kind => Err(r.newer("kind", kind)),
+        }
+    }
 }
 
 /// The version a row operation replaced.
@@ -180,6 +197,18 @@ pub mod entry_op {
     pub const DEL: u8 = 2;
     /// With INS: the (key, pk) was not live before (D4).
     pub const FRESH: u8 = 4;
+
+    /// True for the three that exist: INS, DEL, INS with FRESH.
+    #[inline]
+    pub const fn is_known(op: u8) -> bool {
+        matches!(op, INS | DEL) || op == INS | FRESH
+    }
+}
+
+/// Reads an entry's op. # Errors: `BadEncoding`; `NewerFormat` for an unknown one.
+pub(crate) fn read_entry_op(r: &mut Reader<'_>) -> Result<u8> {
+    let op = r.u8()?;
+    if entry_op::is_known(op) { Ok(op) } else { Err(r.newer("op", op)) }
 }
 
 /// An index entry of a row operation; its pk is the clustered key of the record.
@@ -333,18 +362,14 @@ impl<'a> RowLogical<'a> {
     }
 
     /// Decodes the logical part of a change; `old` is memory for the row before.
-    /// # Errors: `BadEncoding`.
+    /// # Errors: `BadEncoding`; `NewerFormat` for an unknown kind, flag or op.
     pub fn decode(change: &LeafChange<'a>, old: &'a mut Vec<u8>) -> Result<RowLogical<'a>> {
         let mut r = Reader::new(change.logical, "row record");
         let table = TableId(r.varint32()?);
         let generation = Generation(r.varint()?);
-        let kind = match r.u8()? {
-            1 => RowKind::Insert,
-            2 => RowKind::Update,
-            3 => RowKind::Delete,
-            _ => return Err(r.bad("unknown row operation")),
-        };
+        let kind = RowKind::read(&mut r)?;
         let flags = r.u8()?;
+        r.known("before_flags", flags, known_before(flags))?;
         let before = if flags & cell_flags::PRESENT != 0 {
             let stamp = stamp(&mut r)?;
             let row = match flags & cell_flags::SHARED {
@@ -364,11 +389,20 @@ impl<'a> RowLogical<'a> {
         let mut entries = Vec::new();
         for _ in 0..count {
             let index = IndexId(r.varint32()?);
-            entries.push(Entry { index, op: r.u8()?, key: r.bytes()?, value: r.bytes()? });
+            let op = read_entry_op(&mut r)?;
+            entries.push(Entry { index, op, key: r.bytes()?, value: r.bytes()? });
         }
         r.finish()?;
         Ok(RowLogical { table, generation, kind, before, chains, entries })
     }
+}
+
+/// The bits that these before flags may have: without a cell before there is none to describe.
+fn known_before(flags: u8) -> u8 {
+    if flags & cell_flags::PRESENT == 0 {
+        return cell_flags::CHAINS;
+    }
+    cell_flags::PRESENT | cell_flags::CHAINS | cell_flags::SHARED | cell_flags::IN_LEAF
 }
 
 /// The lengths that a row shares with the one that replaces it, at its beginning and at its end, if
@@ -500,7 +534,10 @@ mod tests {
     /// Entries of lengths on both sides of a varint's first byte.
     fn given() -> impl proptest::strategy::Strategy<Value = Vec<Given>> {
         let bytes = || proptest::collection::vec(0u8..3, 0..200);
-        proptest::collection::vec((0..u32::MAX, 0..u8::MAX, bytes(), bytes()), 0..5)
+        let op = proptest::sample::select(
+            &[entry_op::INS, entry_op::DEL, entry_op::INS | entry_op::FRESH][..],
+        );
+        proptest::collection::vec((0..u32::MAX, op, bytes(), bytes()), 0..5)
     }
 
     fn entry_of((index, op, key, value): &Given) -> Entry<'_> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flags u8      bits 0-1: width of the ends (0: 1 byte, 1: 2, 2: 4);
-//!               bit 2: some value is a reference
+//!               bit 2: some value is a reference; bit 3 is reserved: a codec byte follows
 //! version       varint, the row format of the table this row was written in
 //! null bitmap   one bit per nullable column of that format, set = NULL
 //! fixed part    the fixed-length columns at fixed offsets, little-endian; zeros for NULL
@@ -20,6 +20,7 @@ use evenkeel_base::{Code, Error, Result};
 
 const WIDTH_MASK: u8 = 3;
 const HAS_REFERENCES: u8 = 4;
+const KNOWN_FLAGS: u8 = WIDTH_MASK | HAS_REFERENCES;
 const REFERENCE: u32 = 1 << 31;
 /// The values of a row together, at most: more than the largest page takes. A longer row is refused
 /// before its values are copied.
@@ -331,11 +332,12 @@ impl RowLayout {
         Ok(())
     }
 
-    /// Reads a row of this format. # Errors: `BadEncoding`.
+    /// Reads a row of this format. # Errors: `BadEncoding`, `NewerFormat`.
     #[inline]
     pub fn read<'r>(&self, row: &'r [u8]) -> Result<RowReader<'_, 'r>> {
         let mut r = Reader::new(row, "row");
         let flags = r.u8()?;
+        r.known("flags", flags, KNOWN_FLAGS)?;
         if r.varint()? != u64::from(self.version) {
             return Err(r.bad("another row format"));
         }
@@ -388,12 +390,14 @@ pub fn scalar(ty: ColumnType, bytes: &[u8]) -> ValueRef<'static> {
     }
 }
 
-/// The format in which `row` was written. # Errors: `BadEncoding`.
+/// The format in which `row` was written; every reader of a row begins here or with
+/// `RowLayout::read`. # Errors: `BadEncoding`; `NewerFormat` for a flag that this version does not
+/// know.
 #[inline]
 pub fn row_version(row: &[u8]) -> Result<u16> {
     match row {
         // Nearly all rows.
-        [_, version, ..] if *version < 0x80 => Ok(u16::from(*version)),
+        [flags, version, ..] if *flags <= KNOWN_FLAGS && *version < 0x80 => Ok(u16::from(*version)),
         _ => long_row_version(row),
     }
 }
@@ -401,7 +405,8 @@ pub fn row_version(row: &[u8]) -> Result<u16> {
 #[cold]
 fn long_row_version(row: &[u8]) -> Result<u16> {
     let mut r = Reader::new(row, "row");
-    r.u8()?;
+    let flags = r.u8()?;
+    r.known("flags", flags, KNOWN_FLAGS)?;
     u16::try_from(r.varint()?).map_err(|_| r.bad("row format beyond 16 bits"))
 }
 

@@ -14,7 +14,9 @@
 //! Each is an insert (`RowKind::Insert`) without a version before it, STAMPED and with no other
 //! flag; its entries have no value.
 
-use crate::record::{Entry, LeafChange, RecordKind, RowKind, RowLogical, cell_flags};
+use crate::record::{
+    Entry, LeafChange, RecordKind, RowKind, RowLogical, cell_flags, read_entry_op,
+};
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Generation, IndexId, PageNo, Result, Stamp, TableId, TreeId, TxnId, UndoNo};
 
@@ -103,7 +105,7 @@ fn decode_rows(
     let (table, generation) = (TableId(r.varint32()?), Generation(r.varint()?));
     let mut heads = Vec::new();
     for _ in 0..r.varint()? {
-        heads.push((IndexId(r.varint32()?), r.u8()?));
+        heads.push((IndexId(r.varint32()?), read_entry_op(&mut r)?));
     }
     let mut key = Vec::new();
     let mut logical = RowLogical {

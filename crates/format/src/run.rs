@@ -142,7 +142,8 @@ fn envelope_crc(id: EnvelopeId, head: &[u8], stored: &[u8]) -> u32 {
 /// Checks and opens an envelope at the start of `bytes` (more may follow).
 ///
 /// # Errors
-/// `RunDamaged` if checksum, identity or lengths are wrong.
+/// `RunDamaged` if checksum, identity or lengths are wrong; `RunVersionUnknown` if the envelope is
+/// whole and has a kind, codec, flag or reserved byte that this version does not know.
 pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
     let damaged = |why: &str| {
         let error = Error::new(Code::RunDamaged)
@@ -167,8 +168,22 @@ pub fn open(id: EnvelopeId, bytes: &[u8]) -> Result<Envelope<'_>> {
     if envelope_crc(id, &head[4..], stored) != crc {
         return Err(damaged("checksum"));
     }
+    let known = 1..=EnvelopeKind::Footer as u8;
+    for (field, found, is_known) in [
+        ("kind", kind, known.contains(&kind)),
+        ("codec", codec, codec <= 1),
+        ("flags", flags, flags <= 1),
+        ("zero", zero, zero == 0),
+    ] {
+        if !is_known {
+            return Err(Error::new(Code::RunVersionUnknown)
+                .with("file", format_args!("runs/{:08}.run", id.file))
+                .with("offset", id.position)
+                .with(field, found));
+        }
+    }
     let same = kind == id.kind as u8 && file == id.file && index == id.index.0;
-    if !same || number != id.number || codec > 1 || flags > 1 || zero != 0 {
+    if !same || number != id.number {
         return Err(damaged("identity"));
     }
     let max = if id.kind == EnvelopeKind::Data { BLOCK_BYTES_MAX } else { META_BYTES_MAX };

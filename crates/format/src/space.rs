@@ -12,6 +12,7 @@
 //! owners page payload: tree u32 per page of the extent (0: free)
 //! ```
 
+use crate::codec::Unknown;
 use crate::{Reader, page, put_varint};
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId};
 use page::{HEADER_BYTES, PageHeader, PageKind};
@@ -61,6 +62,30 @@ pub enum ExtentState {
     Tree = 1,
     /// Single pages of many trees.
     Fragments = 2,
+}
+
+/// Checks that the payload of a map page holds nothing that this version does not know.
+pub(crate) fn check_known_map(payload: &[u8], page: PageNo) -> std::result::Result<(), Unknown> {
+    // Only the first map page of all says how many segments there are.
+    let reserved = if page == PageNo::ZERO { 4 } else { 0 };
+    let Ok(geometry) = Geometry::new(payload.len() + HEADER_BYTES) else { return Ok(()) };
+    let (head, rest) = payload.split_at(MAP_HEAD);
+    Unknown::check_zero("map_reserved", &head[reserved..])?;
+    let bytes = geometry.descriptor_bytes();
+    let (descriptors, rest) = rest.split_at(geometry.map_slots() as usize * bytes);
+    for descriptor in descriptors.chunks_exact(bytes) {
+        if ExtentState::from_u8(descriptor[8]).is_none() {
+            return Err(Unknown { field: "extent_state", found: descriptor[8].into() });
+        }
+        Unknown::check_zero("extent_reserved", &descriptor[9..DESCRIPTOR_HEAD])?;
+    }
+    Unknown::check_zero("map_rest", rest)
+}
+
+/// Checks that the payload of an owners page holds nothing that this version does not know.
+pub(crate) fn check_known_owners(payload: &[u8]) -> std::result::Result<(), Unknown> {
+    let Ok(geometry) = Geometry::new(payload.len() + HEADER_BYTES) else { return Ok(()) };
+    Unknown::check_zero("owners_rest", &payload[geometry.extent_pages() as usize * 4..])
 }
 
 impl ExtentState {
@@ -160,16 +185,17 @@ impl Geometry {
         self.page_at(extent, self.owners_index(extent))
     }
 
-    /// The descriptor in `slot` of a map page's payload. # Errors: `BadEncoding`.
+    /// The descriptor in `slot` of a map page's payload. # Errors: `BadEncoding`, `NewerFormat`.
     pub fn descriptor(&self, payload: &[u8], slot: u16) -> Result<Descriptor> {
         let size = self.descriptor_bytes();
         let at = MAP_HEAD + usize::from(slot) * size;
         let mut r = Reader::new(payload.get(at..at + size).unwrap_or(&[]), "extent descriptor");
         let (tree, incarnation, state) = (TreeId(r.u32()?), r.u32()?, r.u8()?);
         let Some(state) = ExtentState::from_u8(state) else {
-            return Err(r.bad("unknown state of an extent").with("slot", slot));
+            return Err(r.newer("state", state).with("slot", slot));
         };
-        r.take(3)?;
+        let reserved = r.take(3)?;
+        r.zero("reserved", reserved)?;
         let mut used = [0u64; 4];
         for word in used.iter_mut().take(self.extent_pages() as usize / 64) {
             *word = r.u64()?;
@@ -223,13 +249,14 @@ impl Geometry {
     /// Applies a page op below 32 to a whole page (header included); the caller sets the LSN.
     ///
     /// # Errors
-    /// `BadEncoding`: an unknown op, or one that does not fit the page, which is then unchanged.
+    /// `BadEncoding`: an op that does not fit the page, which is then unchanged; `NewerFormat`: one
+    /// that this version does not know.
     pub fn apply(&self, op: u8, payload: &[u8], page_no: PageNo, page: &mut [u8]) -> Result<()> {
         let mut r = Reader::new(payload, "space op");
         if op == op::FORMAT {
             let (kind, tree, incarnation) = (r.u8()?, TreeId(r.u32()?), r.u32()?);
             let Some(kind) = PageKind::from_u8(kind) else {
-                return Err(r.bad("kind of page"));
+                return Err(r.newer("page_kind", kind));
             };
             r.finish()?;
             let header = PageHeader { kind, page_no, lsn: Lsn::ZERO, tree, incarnation };
@@ -253,7 +280,7 @@ impl Geometry {
                 let (slot, state, tree, incarnation) = (r.u16()?, r.u8()?, r.u32()?, r.u32()?);
                 let descriptor = self.slot(body, slot, &r)?;
                 if ExtentState::from_u8(state).is_none() {
-                    return Err(r.bad("unknown state of an extent"));
+                    return Err(r.newer("state", state));
                 }
                 descriptor.fill(0);
                 descriptor[..4].copy_from_slice(&tree.to_le_bytes());
@@ -261,13 +288,13 @@ impl Geometry {
                 descriptor[8] = state;
             }
             op::USED => {
-                let (slot, index, used) = (r.u16()?, r.u16()?, r.u8()?);
+                let (slot, index, used) = (r.u16()?, r.u16()?, r.flag("used")?);
                 let bits = &mut self.slot(body, slot, &r)?[DESCRIPTOR_HEAD..];
                 let Some(byte) = bits.get_mut(usize::from(index / 8)) else {
                     return Err(r.bad("page beyond the extent"));
                 };
                 let bit = 1 << (index % 8);
-                *byte = if used != 0 { *byte | bit } else { *byte & !bit };
+                *byte = if used { *byte | bit } else { *byte & !bit };
             }
             op::OWNER => {
                 let (index, tree) = (r.u16()?, r.u32()?);
@@ -277,7 +304,7 @@ impl Geometry {
                 let at = usize::from(index) * 4;
                 body[at..at + 4].copy_from_slice(&tree.to_le_bytes());
             }
-            _ => return Err(r.bad("unknown space op").with("op", op)),
+            _ => return Err(r.newer("op", op)),
         }
         r.finish()
     }
@@ -329,7 +356,7 @@ pub fn encode_used(slot: u16, index: u16, used: bool) -> [u8; 5] {
 /// Slot, page index and mark of a USED op. # Errors: `BadEncoding`.
 pub fn decode_used(payload: &[u8]) -> Result<(u16, u16, bool)> {
     let mut r = Reader::new(payload, "space op");
-    Ok((r.u16()?, r.u16()?, r.u8()? != 0))
+    Ok((r.u16()?, r.u16()?, r.flag("used")?))
 }
 
 /// Payload of an OWNER op.

@@ -20,11 +20,31 @@
 //!  56  redo LSN u64                8   replay starts here; redo <= checkpoint
 //!  64  catalog root page u64       8
 //!  72  page redo LSN u64           8   page redo starts here; redo <= page redo <= checkpoint
+//! from version 2 on:
+//!  80  compatible features u64     8
+//!  88  read-only features u64      8
+//!  96  incompatible features u64   8
+//! 104  timeline u128              16
+//! 120  parent timeline u128       16   zero: none
+//! 136  fork LSN u64                8   where this timeline left its parent
 //! ```
+//!
+//! Versions: 1 ends at byte 80. This build reads 1 and 2, and writes a slot in the version that it
+//! has; `Superblock::convert` makes a 2 of a 1.
+//!
+//! Features: a bit says that the files hold something that a build which does not know the bit
+//! cannot expect. An unknown *compatible* bit is kept when a slot is rewritten; with an unknown
+//! *read-only* bit the directory may be read, not written; with an unknown *incompatible* bit it is
+//! refused. Bits 48 to 63 of each word are for experiments, which no promise covers.
+//!
+//! The timeline is drawn at creation. A directory that is restored from a backup goes on from a
+//! position in the past of another: it draws a new timeline and names its parent and the position,
+//! so that backups of the two are never mixed.
 //!
 //! CHECKPOINT record body: part varint (from 0), parts varint, bytes. The joined bytes are
 //! sections: id u8, bytes; each section belongs to one component.
 
+use crate::codec::newer;
 use crate::{Reader, put_bytes, put_varint};
 use evenkeel_base::{Code, DatabaseId, Error, Lsn, PageNo, Result, crc32c};
 
@@ -33,7 +53,7 @@ pub const SLOT_BYTES: usize = 4096;
 /// Magic at the start of a slot.
 pub const MAGIC: &[u8; 8] = b"EVENKEEL";
 /// Version of this layout.
-pub const SUPERBLOCK_VERSION: u16 = 1;
+pub const SUPERBLOCK_VERSION: u16 = 2;
 /// Version of page layouts.
 pub const PAGE_VERSION: u16 = 1;
 /// Version of the log.
@@ -46,17 +66,49 @@ pub const CATALOG_VERSION: u16 = 1;
 pub const CHECKPOINT_PART_BYTES: usize = 1 << 20;
 
 const FLAG_CLEAN: u16 = 1;
+/// Bytes of a slot of version 1 that have a meaning; the rest is zero.
+const USED_BYTES_1: usize = 80;
+/// The same of version 2.
+const USED_BYTES: usize = 144;
+/// Features that this build knows: none yet.
+const KNOWN: Features = Features { compatible: 0, read_only: 0, incompatible: 0 };
+const SUPERBLOCK: &str = "superblock";
 const VERSIONS: [(&str, usize, u16); 5] = [
-    ("superblock", 12, SUPERBLOCK_VERSION),
+    (SUPERBLOCK, 12, SUPERBLOCK_VERSION),
     ("page", 14, PAGE_VERSION),
     ("log", 16, LOG_VERSION),
     ("run", 18, RUN_VERSION),
     ("catalog", 20, CATALOG_VERSION),
 ];
 
+/// What the files hold beside the formats of this version, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// A build that does not know these may read and write, and keeps the bits.
+    pub compatible: u64,
+    /// A build that does not know these may read.
+    pub read_only: u64,
+    /// A build that does not know these may not even read.
+    pub incompatible: u64,
+}
+
+/// The line of history that a directory belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// Drawn at creation, by a restore, and when a directory of version 1 is converted; zero in one
+    /// of version 1.
+    pub id: u128,
+    /// The timeline from which a restore took the directory; zero if there was none.
+    pub parent: u128,
+    /// Where this one left its parent.
+    pub fork: Lsn,
+}
+
 /// The content of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// Version of the slot: 1, or 2.
+    pub version: u16,
     /// Grows by one with each write.
     pub sequence: u64,
     /// Random number drawn at creation; binds all files of a database together.
@@ -76,15 +128,46 @@ pub struct Superblock {
     /// The position at which page redo starts: the log between `redo` and this is read only for
     /// memtables and transactions. Older slots have zero, which means `redo`.
     pub page_redo: Lsn,
+    /// None in version 1.
+    pub features: Features,
+    /// None in version 1.
+    pub timeline: Timeline,
 }
 
 impl Superblock {
-    /// Encodes a slot.
+    /// Makes a superblock of the present version of one of version 1; another one stays.
+    pub fn convert(&mut self, timeline: impl FnOnce() -> u128) {
+        if self.version == 1 {
+            self.version = SUPERBLOCK_VERSION;
+            self.timeline = Timeline { id: timeline(), ..Timeline::default() };
+        }
+    }
+
+    /// Begins a timeline of its own, which leaves the present one at `fork`.
+    pub fn leave_timeline(&mut self, timeline: impl Fn() -> u128, fork: Lsn) {
+        self.convert(&timeline);
+        self.timeline = Timeline { id: timeline(), parent: self.timeline.id, fork };
+    }
+
+    /// Ok if this build may write to the directory.
+    ///
+    /// # Errors
+    /// `NewerFormat` naming the bits that it does not know.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.features.read_only & !KNOWN.read_only {
+            0 => Ok(()),
+            unknown => Err(newer("superblock", "read_only_features", format_args!("{unknown:#x}"))
+                .with("why", "the directory can be opened read-only")),
+        }
+    }
+
+    /// Encodes a slot in the version that it has.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SLOT_BYTES);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&[0; 4]);
-        for (_, _, version) in VERSIONS {
+        for (name, _, version) in VERSIONS {
+            let version = if name == SUPERBLOCK { self.version } else { version };
             out.extend_from_slice(&version.to_le_bytes());
         }
         out.extend_from_slice(&(if self.clean { FLAG_CLEAN } else { 0 }).to_le_bytes());
@@ -95,6 +178,15 @@ impl Superblock {
         for value in [self.sequence, database, checkpoint, redo, root, page_redo] {
             out.extend_from_slice(&value.to_le_bytes());
         }
+        if self.version > 1 {
+            let Features { compatible, read_only, incompatible } = self.features;
+            for bits in [compatible, read_only, incompatible] {
+                out.extend_from_slice(&bits.to_le_bytes());
+            }
+            out.extend_from_slice(&self.timeline.id.to_le_bytes());
+            out.extend_from_slice(&self.timeline.parent.to_le_bytes());
+            out.extend_from_slice(&self.timeline.fork.0.to_le_bytes());
+        }
         out.resize(SLOT_BYTES, 0);
         let crc = crc32c(0, &out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -104,7 +196,8 @@ impl Superblock {
     /// Decodes one slot; `None` if it is torn or was never written (the other slot then counts).
     ///
     /// # Errors
-    /// `NewerFormat` if the slot is whole but has a version unknown to this build.
+    /// `NewerFormat` if the slot is whole but has a version, flag, incompatible feature or reserved
+    /// byte unknown to this build.
     pub fn decode(slot: &[u8]) -> Result<Option<Superblock>> {
         if slot.len() != SLOT_BYTES || &slot[..8] != MAGIC {
             return Ok(None);
@@ -123,14 +216,32 @@ impl Superblock {
                     .with("known", known));
             }
         }
-        r.take(10)?;
+        let version = r.u16()?;
+        r.take(8)?;
         let flags = r.u16()?;
+        if flags & !FLAG_CLEAN != 0 {
+            return Err(r.newer("flags", format_args!("{flags:#06x}")));
+        }
         let page_size = r.u32()?;
         let epoch = r.u32()?;
         let sequence = r.u64()?;
         let database_id = DatabaseId(r.u64()?);
         let (checkpoint, redo) = (Lsn(r.u64()?), Lsn(r.u64()?));
+        let (catalog_root, page_redo) = (PageNo(r.u64()?), Lsn(r.u64()?).max(redo));
+        let used = if version == 1 { USED_BYTES_1 } else { USED_BYTES };
+        r.zero("reserved", &slot[used..])?;
+        let (mut features, mut timeline) = (Features::default(), Timeline::default());
+        if version > 1 {
+            features =
+                Features { compatible: r.u64()?, read_only: r.u64()?, incompatible: r.u64()? };
+            timeline = Timeline { id: r.u128()?, parent: r.u128()?, fork: Lsn(r.u64()?) };
+        }
+        let unknown = features.incompatible & !KNOWN.incompatible;
+        if unknown != 0 {
+            return Err(r.newer("incompatible_features", format_args!("{unknown:#x}")));
+        }
         Ok(Some(Superblock {
+            version,
             sequence,
             database_id,
             page_size,
@@ -138,8 +249,10 @@ impl Superblock {
             clean: flags & FLAG_CLEAN != 0,
             checkpoint,
             redo,
-            catalog_root: PageNo(r.u64()?),
-            page_redo: Lsn(r.u64()?).max(redo),
+            catalog_root,
+            page_redo,
+            features,
+            timeline,
         }))
     }
 
@@ -204,6 +317,7 @@ mod tests {
 
     fn sample(sequence: u64) -> Superblock {
         Superblock {
+            version: SUPERBLOCK_VERSION,
             sequence,
             database_id: DatabaseId(77),
             page_size: 4096,
@@ -213,6 +327,69 @@ mod tests {
             redo: Lsn(480),
             catalog_root: PageNo(5),
             page_redo: Lsn(700),
+            features: Features::default(),
+            timeline: Timeline { id: 1 << 100 | 7, parent: 9, fork: Lsn(800) },
+        }
+    }
+
+    /// As a build of version 1 wrote it.
+    fn of_version_1() -> Superblock {
+        Superblock { version: 1, timeline: Timeline::default(), ..sample(1) }
+    }
+
+    #[test]
+    fn a_slot_of_version_1_is_read_written_as_it_is_and_converted_once() {
+        let slot = of_version_1().encode();
+        assert_eq!((slot[12], &slot[80..]), (1, &[0; SLOT_BYTES - 80][..]));
+        let mut found = Superblock::decode(&slot).expect("known").expect("whole");
+        assert_eq!(found, of_version_1());
+        assert_eq!(found.encode(), slot);
+        found.convert(|| 5);
+        found.convert(|| 6);
+        let timeline = Timeline { id: 5, ..Timeline::default() };
+        assert_eq!(found, Superblock { timeline, ..sample(1) });
+        assert_eq!(Superblock::decode(&found.encode()).expect("known"), Some(found));
+    }
+
+    #[test]
+    fn a_new_timeline_names_its_parent_also_in_a_converted_slot() {
+        let drawn = std::cell::Cell::new(20);
+        let draw = || {
+            drawn.set(drawn.get() + 1);
+            drawn.get()
+        };
+        let mut new = sample(1);
+        new.leave_timeline(draw, Lsn(850));
+        let parent = sample(1).timeline.id;
+        assert_eq!(new.timeline, Timeline { id: 21, parent, fork: Lsn(850) });
+        let mut old = of_version_1();
+        old.leave_timeline(draw, Lsn(850));
+        assert_eq!(old.timeline, Timeline { id: 23, parent: 22, fork: Lsn(850) });
+        assert_eq!(old.version, SUPERBLOCK_VERSION);
+    }
+
+    #[test]
+    fn unknown_features_are_kept_read_only_or_refused() {
+        for bit in 0..64 {
+            let features = Features { compatible: 1 << bit, ..Features::default() };
+            let kept = Superblock { features, ..sample(1) };
+            let found = Superblock::decode(&kept.encode()).expect("known").expect("whole");
+            assert_eq!(found.features, features, "bit {bit}");
+            found.check_writable().expect("may be written");
+            assert_eq!(found.encode(), kept.encode(), "bit {bit}");
+
+            let features = Features { read_only: 1 << bit, ..Features::default() };
+            let read = Superblock { features, ..sample(1) };
+            let found = Superblock::decode(&read.encode()).expect("may be read").expect("whole");
+            let error = found.check_writable().expect_err("may not be written");
+            assert_eq!(error.code(), Code::NewerFormat);
+            assert_eq!(error.context("found"), Some(&*format!("{:#x}", 1u64 << bit)));
+
+            let features = Features { incompatible: 1 << bit, ..Features::default() };
+            let refused = Superblock { features, ..sample(1) };
+            let error = Superblock::decode(&refused.encode()).expect_err("is refused");
+            assert_eq!(error.code(), Code::NewerFormat);
+            assert_eq!(error.context("found"), Some(&*format!("{:#x}", 1u64 << bit)));
         }
     }
 

@@ -17,7 +17,7 @@
 //!
 //! "bytes" are a varint length and that many bytes. Slots count before the op.
 
-use crate::{Reader, put_bytes, put_varint};
+use crate::{Reader, node, put_bytes, put_varint};
 use evenkeel_base::{Lsn, PageNo, Result};
 
 /// Bit of an item of op 38: the cell is removed; without it its stamp is dropped.
@@ -125,11 +125,16 @@ impl<'a> TreeOp<'a> {
         }
     }
 
-    /// Reads a payload. # Errors: `BadEncoding`.
+    /// Reads a payload. # Errors: `BadEncoding`; `NewerFormat` for an unknown op or flag.
     pub fn decode(number: u8, payload: &'a [u8]) -> Result<TreeOp<'a>> {
         let mut r = Reader::new(payload, "tree op");
         let op = match number {
-            32 => return Ok(TreeOp::Image(payload)),
+            32 => {
+                if let Err(unknown) = node::check_known_image(payload) {
+                    return Err(r.newer(unknown.field, unknown.found));
+                }
+                return Ok(TreeOp::Image(payload));
+            }
             38 => return Ok(TreeOp::Compact(payload)),
             40 => return Ok(TreeOp::Overflow(payload)),
             33 => TreeOp::InsertChild { child: PageNo(r.varint()?), key: r.bytes()? },
@@ -145,10 +150,10 @@ impl<'a> TreeOp<'a> {
                 let high = if r.is_empty() { None } else { Some(r.bytes()?) };
                 TreeOp::Fences { low, high }
             }
-            39 => TreeOp::MarkDead(r.u8()? != 0),
+            39 => TreeOp::MarkDead(r.flag("dead")?),
             41 => TreeOp::OverflowNext(PageNo(r.varint()?)),
             42 => TreeOp::Prefix(slot(&mut r)?),
-            _ => return Err(r.bad("unknown op")),
+            op => return Err(r.newer("op", op)),
         };
         r.finish()?;
         Ok(op)

@@ -256,12 +256,13 @@ impl ColumnType {
             ValueRef::UInt(u) => (i128::from(u), 0),
             _ => return Err(self.wrong_type(value)),
         };
-        if have > scale {
-            return Err(self.out_of_range(value));
-        }
-        let scaled = 10i128
-            .checked_pow(u32::from(scale - have))
-            .and_then(|p| unscaled.checked_mul(p))
+        let step = 10i128.checked_pow(u32::from(scale.abs_diff(have)));
+        let scaled = step
+            .and_then(|step| match have > scale {
+                // Further digits have to be zeros.
+                true => (unscaled % step == 0).then(|| unscaled / step),
+                false => unscaled.checked_mul(step),
+            })
             .filter(|n| n.unsigned_abs() < 10u128.pow(u32::from(precision)));
         scaled.ok_or_else(|| self.out_of_range(value))
     }

@@ -75,16 +75,14 @@ impl<'a> UndoRecord<'a> {
     fn decode_body(body: &'a [u8]) -> Result<UndoRecord<'a>> {
         let mut r = Reader::new(body, "undo record");
         let undo_no = UndoNo(r.varint32()?);
-        let kind = match r.u8()? {
-            1 => RowKind::Insert,
-            2 => RowKind::Update,
-            3 => RowKind::Delete,
-            _ => return Err(r.bad("unknown row operation")),
-        };
+        let kind = RowKind::read(&mut r)?;
         let flags = r.u8()?;
+        let with_before = cell_flags::PRESENT | cell_flags::IN_LEAF;
+        let is_present = flags & cell_flags::PRESENT != 0;
+        r.known("before_flags", flags, if is_present { with_before } else { 0 })?;
         let tree = TreeId(r.varint32()?);
         let key = r.bytes()?;
-        let before = if flags & cell_flags::PRESENT != 0 {
+        let before = if is_present {
             let stamp = Stamp { txn: TxnId(r.varint()?), undo_no: UndoNo(r.varint32()?) };
             Some(Before { flags: flags & !cell_flags::PRESENT, stamp, row: r.bytes()? })
         } else {
@@ -143,7 +141,7 @@ pub fn segment_header(segment: u64, database: DatabaseId) -> [u8; SEGMENT_HEADER
     out
 }
 
-/// Checks the header of segment number `segment`. # Errors: `BadEncoding`.
+/// Checks the header of segment number `segment`. # Errors: `BadEncoding`, `NewerFormat`.
 pub fn check_segment_header(bytes: &[u8], segment: u64, database: DatabaseId) -> Result<()> {
     let mut r = Reader::new(bytes, "undo segment header");
     let head = r.take(28)?;
@@ -155,13 +153,14 @@ pub fn check_segment_header(bytes: &[u8], segment: u64, database: DatabaseId) ->
     if database.crc32c(head) != crc {
         return Err(h.bad("checksum"));
     }
-    if h.u32()? != SEGMENT_VERSION {
-        return Err(h.bad("another version"));
+    let version = h.u32()?;
+    if version != SEGMENT_VERSION {
+        return Err(h.newer("version", version));
     }
     if h.u64()? != segment {
         return Err(h.bad("another segment"));
     }
-    Ok(())
+    h.zero("zero", h.rest())
 }
 
 /// The identity of a frame: its place and its records.

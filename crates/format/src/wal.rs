@@ -102,6 +102,26 @@ impl BlockHeader {
         block[0..4].copy_from_slice(&crc.to_le_bytes());
     }
 
+    /// Ok if the flags and reserved bytes of a block are known; a block with a wrong checksum has
+    /// none.
+    ///
+    /// # Errors
+    /// `LogVersion` for a whole block of a newer version. `decode` takes such a block for none, and
+    /// the log would seem to end in front of it.
+    pub fn check_known(block: &[u8], database: DatabaseId) -> Result<()> {
+        if block.len() != BLOCK || (block[28] <= EPOCH_START && block[29..32] == [0; 3]) {
+            return Ok(());
+        }
+        if database.crc32c(&block[4..]) != u32_at(block, 0) {
+            return Ok(());
+        }
+        let error = Error::new(Code::LogVersion).with("block", u64_at(block, 8));
+        Err(match block[28] {
+            0 | EPOCH_START => error.with("reserved", u32_at(block, 28) >> 8),
+            flags => error.with("flags", flags),
+        })
+    }
+
     /// The header of a block, if length, checksum and every field are valid.
     pub fn decode(block: &[u8], database: DatabaseId) -> Option<BlockHeader> {
         if block.len() != BLOCK || database.crc32c(&block[4..]) != u32_at(block, 0) {
@@ -176,7 +196,8 @@ impl SegmentHeader {
         out[12..16].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Decodes. # Errors: `BadEncoding`; `LogVersion` for an intact header of another version.
+    /// Decodes. # Errors: `BadEncoding`; `LogVersion` for an intact header of another version, or
+    /// with reserved bytes that are not zero.
     pub fn decode(bytes: &[u8]) -> Result<SegmentHeader> {
         let bad = |why| Error::new(Code::BadEncoding).with("what", "log segment").with("why", why);
         if bytes.len() != SEGMENT_HEADER || bytes[0..8] != MAGIC {
@@ -190,6 +211,9 @@ impl SegmentHeader {
         let version = u32_at(bytes, 8);
         if !(1..=WAL_VERSION).contains(&version) {
             return Err(Error::new(Code::LogVersion).with("version", version));
+        }
+        if let Some(at) = bytes[48..].iter().position(|byte| *byte != 0) {
+            return Err(Error::new(Code::LogVersion).with("reserved_byte", 48 + at));
         }
         let header = SegmentHeader {
             number: u64_at(bytes, 16),
@@ -223,12 +247,14 @@ pub fn frame(kind: RecordKind, len: u32) -> [u8; FRAME] {
 }
 
 /// Kind and body of the record at the start of `bytes`; `None` if more bytes are needed.
-/// # Errors: `BadEncoding` for an unknown kind or a length beyond `RECORD_BYTES_MAX`.
+/// # Errors: `NewerFormat` for an unknown kind; `BadEncoding` for a length beyond
+/// `RECORD_BYTES_MAX`.
 pub fn split_record(bytes: &[u8]) -> Result<Option<(RecordKind, &[u8])>> {
     let Some((head, rest)) = bytes.split_at_checked(FRAME) else { return Ok(None) };
     let bad = |why| Error::new(Code::BadEncoding).with("what", "log record").with("why", why);
     let len = u32_at(head, 0) as usize;
-    let kind = RecordKind::from_u8(head[4]).ok_or_else(|| bad("unknown kind"))?;
+    let kind = RecordKind::from_u8(head[4])
+        .ok_or_else(|| crate::codec::newer("log record", "kind", head[4]))?;
     if len > RECORD_BYTES_MAX {
         return Err(bad("too long"));
     }

@@ -48,7 +48,7 @@ pub fn encode(pages: &[PageNo], database: DatabaseId) -> Vec<u8> {
 /// Decodes a file of this database.
 ///
 /// # Errors
-/// `BadEncoding`: another file, another database, another version, or damage.
+/// `BadEncoding`: another file, another database, or damage; `NewerFormat`: another version.
 pub fn decode(bytes: &[u8], database: DatabaseId) -> Result<Vec<PageNo>> {
     let bad = |why: &str| {
         Error::new(Code::BadEncoding).with("what", "list of hot pages").with("why", why)
@@ -57,11 +57,14 @@ pub fn decode(bytes: &[u8], database: DatabaseId) -> Result<Vec<PageNo>> {
         return Err(bad("its length"));
     }
     let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-    if &bytes[..8] != MAGIC || word(8) != WARM_VERSION {
+    if &bytes[..8] != MAGIC {
         return Err(bad("its head"));
     }
     if word(12) != checksum(bytes, database) {
         return Err(bad("its checksum"));
+    }
+    if word(8) != WARM_VERSION {
+        return Err(crate::codec::newer("list of hot pages", "version", word(8)));
     }
     let count = word(16) as usize;
     if count > PAGES_MAX || count > bytes.len() - HEADER_BYTES {

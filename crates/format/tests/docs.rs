@@ -11,30 +11,15 @@ use evenkeel_format::page::{self, PageHeader, PageKind};
 use evenkeel_format::record::{RecordKind, cell_flags, entry_op};
 use evenkeel_format::run::{self, Envelope, EnvelopeId, EnvelopeKind, Trailer};
 use evenkeel_format::space::{self, ExtentState, Geometry, op};
-use evenkeel_format::superblock::{self, Superblock};
+use evenkeel_format::superblock::{self, Features, Superblock, Timeline};
 use evenkeel_format::undo::{self, FrameId};
 use evenkeel_format::wal::{self, BlockHeader, SegmentHeader};
 use evenkeel_format::warm;
 use evenkeel_format::{ColumnType, run::ManifestOp, run::encode_manifest};
 use std::collections::BTreeSet;
-use std::path::Path;
 
-/// The rows of the table behind a marker, cell by cell.
-fn table(page: &str, marker: &str) -> Vec<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format").join(page);
-    let text = std::fs::read_to_string(path).expect("the page is there");
-    let marker = format!("<!-- {marker} -->");
-    let (_, behind) = text.split_once(&marker).unwrap_or_else(|| panic!("{page}: no {marker}"));
-    let lines = behind.lines().skip_while(|line| !line.starts_with('|'));
-    let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
-    let cells = |line: &str| line.trim_matches('|').split('|').map(|c| c.trim().into()).collect();
-    rows.map(cells).collect()
-}
-
-/// The name in backticks that a cell begins with.
-fn name(cell: &str) -> &str {
-    cell.split('`').nth(1).unwrap_or_else(|| panic!("no name in backticks: {cell}"))
-}
+mod documented;
+use documented::{name, table};
 
 /// Reads the documented fields from `bytes`, which may continue behind the last of them.
 fn layout(page: &str, structure: &str, bytes: &[u8], expected: &[(&str, u64)]) {
@@ -45,6 +30,7 @@ fn layout(page: &str, structure: &str, bytes: &[u8], expected: &[(&str, u64)]) {
         let field = name(&row[2]);
         assert_eq!(offset, end, "{page}, {structure}: {field} leaves a gap or overlaps");
         end = offset + size;
+        // Longer fields hold small numbers here.
         let number = bytes[offset..end].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         fields.push((field.to_string(), number));
     }
@@ -74,6 +60,7 @@ fn crc(pieces: &[&[u8]]) -> u64 {
 #[test]
 fn superblocks_decode_as_documented() {
     let slot = Superblock {
+        version: superblock::SUPERBLOCK_VERSION,
         sequence: 0x0102_0304_0506_0708,
         database_id: DB,
         page_size: 8192,
@@ -83,6 +70,8 @@ fn superblocks_decode_as_documented() {
         redo: Lsn(0x4142_4344),
         catalog_root: PageNo(0x5152_5354),
         page_redo: Lsn(0x6162_6364),
+        features: Features { compatible: 0x71, read_only: 0x81, incompatible: 0 },
+        timeline: Timeline { id: 0x9192, parent: 0xa1a2, fork: Lsn(0xb1b2_b3b4) },
     };
     let bytes = slot.encode();
     assert_eq!(bytes.len(), 4096);
@@ -103,6 +92,12 @@ fn superblocks_decode_as_documented() {
         ("redo", slot.redo.0),
         ("catalog root", slot.catalog_root.0),
         ("page redo", slot.page_redo.0),
+        ("compatible features", 0x71),
+        ("read-only features", 0x81),
+        ("incompatible features", 0),
+        ("timeline", 0x9192),
+        ("parent timeline", 0xa1a2),
+        ("fork", 0xb1b2_b3b4),
     ];
     layout("superblock.md", "superblock", &bytes, &fields);
 }

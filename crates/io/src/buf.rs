@@ -64,3 +64,21 @@ impl DerefMut for AlignedBuf {
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_buffer_is_aligned_zeroed_and_its_own() {
+        for len in [0, 1, IO_ALIGN - 1, IO_ALIGN, 3 * IO_ALIGN + 5] {
+            let mut buf = AlignedBuf::new(len);
+            assert_eq!((buf.len(), buf.as_ptr().addr() % IO_ALIGN), (len, 0));
+            assert!(buf.iter().all(|byte| *byte == 0));
+            buf.fill(7);
+            let sum = |buf: AlignedBuf| buf.iter().map(|byte| usize::from(*byte)).sum::<usize>();
+            let elsewhere = std::thread::spawn(move || sum(buf));
+            assert_eq!(elsewhere.join().expect("no panic"), 7 * len);
+        }
+    }
+}

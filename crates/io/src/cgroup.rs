@@ -1,34 +1,74 @@
 //! The memory limit of the container, or of the process's control group: the lowest limit of the
-//! group and of those above it that are mounted here, in both versions of control groups.
+//! group and of those above it that are mounted here, in both versions of control groups; and the
+//! memory that is left below these limits.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes that the process may use; none without a limit. `read`: returns a file's text.
-pub(crate) fn memory_limit(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
-    let mounts = read(Path::new("/proc/self/mountinfo"))?;
-    let groups = read(Path::new("/proc/self/cgroup"))?;
-    let limit = |file: PathBuf| read(&file)?.trim().parse::<u64>().ok();
-    mounts.lines().filter_map(|line| files(line, &groups)).flatten().filter_map(limit).min()
+/// The names of a group's files in one version of control groups.
+struct Names {
+    limit: &'static str,
+    usage: &'static str,
+    /// The line of `memory.stat` with the bytes of cached files that are given up first.
+    inactive_file: &'static str,
 }
 
-/// The files that may state a limit, if this line names a mount of memory control groups: the file
-/// of the process's group, and those above it up to the mount.
-fn files(mount: &str, groups: &str) -> Option<Vec<PathBuf>> {
+const VERSION_2: Names =
+    Names { limit: "memory.max", usage: "memory.current", inactive_file: "inactive_file" };
+const VERSION_1: Names = Names {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    inactive_file: "total_inactive_file",
+};
+
+/// Bytes that the process may use; none without a limit. `read`: returns a file's text.
+pub(crate) fn memory_limit(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let limit = |(names, group): &(&Names, PathBuf)| number(read(&group.join(names.limit))?);
+    groups(&read)?.iter().filter_map(limit).min()
+}
+
+/// Bytes that the process may still take before a limit is reached, the files that the system
+/// caches for its groups counted as free; none without a limit.
+pub(crate) fn memory_left(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let left = |(names, group): &(&Names, PathBuf)| {
+        let limit = number(read(&group.join(names.limit))?)?;
+        let used = number(read(&group.join(names.usage))?)?;
+        let stat = read(&group.join("memory.stat")).unwrap_or_default();
+        let cached =
+            stat.lines().find_map(|line| line.strip_prefix(names.inactive_file)?.strip_prefix(' '));
+        let cached = cached.and_then(|text| number(text.into())).unwrap_or(0);
+        Some(limit.saturating_sub(used.saturating_sub(cached)))
+    };
+    groups(&read)?.iter().filter_map(left).min()
+}
+
+fn number(text: String) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// The directories of the process's memory control groups, with the names of their files.
+fn groups(read: &impl Fn(&Path) -> Option<String>) -> Option<Vec<(&'static Names, PathBuf)>> {
+    let mounts = read(Path::new("/proc/self/mountinfo"))?;
+    let groups = read(Path::new("/proc/self/cgroup"))?;
+    Some(mounts.lines().filter_map(|line| mounted(line, &groups)).flatten().collect())
+}
+
+/// The groups that may have a limit, if this line names a mount of memory control groups: the
+/// process's group, and those above it up to the mount.
+fn mounted(mount: &str, groups: &str) -> Option<Vec<(&'static Names, PathBuf)>> {
     let (place, kind) = mount.split_once(" - ")?;
     let (root, at) = (place.split(' ').nth(3)?, place.split(' ').nth(4)?);
     let mut kind = kind.split(' ');
     let (is_new, has_memory) = (kind.next()?, kind.next_back()?.split(',').any(|o| o == "memory"));
-    let (is_new, name) = match is_new {
-        "cgroup2" => (true, "memory.max"),
-        "cgroup" if has_memory => (false, "memory.limit_in_bytes"),
+    let (is_new, names) = match is_new {
+        "cgroup2" => (true, &VERSION_2),
+        "cgroup" if has_memory => (false, &VERSION_1),
         _ => return None,
     };
     let group = groups.lines().find_map(|line| group_of(line, is_new))?;
     // A mount may show a part of the tree (for example a container's). A group outside that part
     // has no name here; the part itself still bounds the container.
     let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
-    let all = below.ancestors().map(|group| Path::new(at).join(group).join(name));
-    Some(all.collect())
+    Some(below.ancestors().map(|group| (names, Path::new(at).join(group))).collect())
 }
 
 /// The process's group, if this line states it for this version.
@@ -55,12 +95,45 @@ mod tests {
     const PART: &str =
         "37 35 0:33 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
 
-    fn limit(mounts: &str, groups: &str, files: &[(&str, &str)]) -> Option<u64> {
-        memory_limit(|path| match path.to_str()? {
+    /// Returns the texts of a machine's files.
+    fn reader(
+        mounts: &str,
+        groups: &str,
+        files: &[(&str, &str)],
+    ) -> impl Fn(&Path) -> Option<String> {
+        move |path| match path.to_str()? {
             "/proc/self/mountinfo" => Some(mounts.into()),
             "/proc/self/cgroup" => Some(groups.into()),
             path => files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).into()),
-        })
+        }
+    }
+
+    fn limit(mounts: &str, groups: &str, files: &[(&str, &str)]) -> Option<u64> {
+        memory_limit(reader(mounts, groups, files))
+    }
+
+    #[test]
+    fn the_memory_left_is_that_of_the_tightest_group_with_cached_files_counted_as_free() {
+        let group = "0::/a.slice/b.service\n";
+        let files = [
+            ("/sys/fs/cgroup/a.slice/memory.max", "1000\n"),
+            ("/sys/fs/cgroup/a.slice/memory.current", "900\n"),
+            ("/sys/fs/cgroup/a.slice/memory.stat", "anon 500\ninactive_file 300\nactive_file 9\n"),
+            ("/sys/fs/cgroup/a.slice/b.service/memory.max", "2000\n"),
+            ("/sys/fs/cgroup/a.slice/b.service/memory.current", "700\n"),
+        ];
+        assert_eq!(memory_left(reader(NEW, group, &files)), Some(400));
+        assert_eq!(memory_left(reader(NEW, group, &files[3..])), Some(1300), "without memory.stat");
+        assert_eq!(memory_left(reader(NEW, group, &files[..1])), None, "the use is not known");
+        assert_eq!(memory_left(reader(NEW, "0::/\n", &[])), None);
+        let at = "/sys/fs/cgroup/memory/job/";
+        let old = [
+            (&*format!("{at}memory.limit_in_bytes"), "4096\n"),
+            (&*format!("{at}memory.usage_in_bytes"), "5000\n"),
+            (&*format!("{at}memory.stat"), "inactive_file 1\ntotal_inactive_file 1000\n"),
+        ];
+        let groups = "3:hugetlb,memory:/job\n";
+        assert_eq!(memory_left(reader(OLD, groups, &old)), Some(96));
     }
 
     #[test]

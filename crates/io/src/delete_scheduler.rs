@@ -11,9 +11,12 @@
 //! removed durably, so after a crash it is whole or gone, and the file system then frees it by
 //! itself. Without a thread that empties the queue (tools, tests of single layers) everything is
 //! freed at once. No lock is held across I/O. Any thread may remove files; one thread drives
-//! `delete_beat`.
+//! `delete_beat`. While a [`RemovalHold`] exists, files of its directories keep their names and all
+//! their bytes: what is removed or freed meanwhile is done when the hold ends (or, after a crash,
+//! by the next open, which removes the files that nothing names).
 
 use crate::{Env, File, OpenMode, Runtime};
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Code, Result, metrics::Metric};
 use std::collections::VecDeque;
@@ -69,22 +72,103 @@ fn open(env: &dyn Env, path: &str) -> Result<Arc<dyn File>> {
     env.open(path, OpenMode { write: true, ..OpenMode::READ })
 }
 
+/// A removal that waits for the end of a hold.
+enum Held {
+    File(String),
+    Part(String, Range<u64>),
+}
+
+impl Held {
+    fn path(&self) -> &str {
+        match self {
+            Held::File(path) | Held::Part(path, _) => path,
+        }
+    }
+}
+
+/// The directories of a hold, and what waits for its end.
+struct Holding {
+    dirs: &'static [&'static str],
+    held: Vec<Held>,
+}
+
+/// Keeps the files of some directories as they are until it is dropped.
+pub struct RemovalHold(Arc<Runtime>);
+
+impl Drop for RemovalHold {
+    fn drop(&mut self) {
+        let held = self.0.trash.holding.lock().take().map_or(Vec::new(), |holding| holding.held);
+        // After a failed write the next open decides what is needed.
+        for one in held.into_iter().take_while(|_| !self.0.health.is_failed()) {
+            let path = one.path().to_string();
+            let done = match one {
+                Held::File(path) => self.0.remove_file(&path),
+                Held::Part(path, range) => self.0.punch_file(&path, range),
+            };
+            // The file of a part may be removed by now.
+            if let Err(error) = done
+                && error.code() != Code::FileMissing
+            {
+                log::warn!("{path}: not removed after a backup, goes at the next start: {error}");
+            }
+        }
+    }
+}
+
 /// What waits to be given back.
 #[derive(Default)]
 pub(crate) struct DeleteScheduler {
     items: Mutex<VecDeque<Item>>,
+    /// A reader of whole files keeps them.
+    holding: Mutex<Option<Holding>>,
     /// A thread empties the queue.
     has_thread: AtomicBool,
     event: Arc<crate::Event>,
 }
 
 impl Runtime {
+    /// Keeps the files of these directories until the result is dropped; none if they are kept
+    /// already.
+    pub fn hold_removals(
+        self: &Arc<Runtime>,
+        dirs: &'static [&'static str],
+    ) -> Option<RemovalHold> {
+        let mut holding = self.trash.holding.lock();
+        if holding.is_some() {
+            return None;
+        }
+        *holding = Some(Holding { dirs, held: Vec::new() });
+        Some(RemovalHold(self.clone()))
+    }
+
+    /// Passes a removal to the hold, if there is one for its directory.
+    fn hold(&self, removal: Held) -> Option<Held> {
+        if fault_injection::is(Fault::RemovalNotHeld) {
+            return Some(removal);
+        }
+        match &mut *self.trash.holding.lock() {
+            Some(holding)
+                if removal
+                    .path()
+                    .rsplit_once('/')
+                    .is_some_and(|(dir, _)| holding.dirs.contains(&dir)) =>
+            {
+                holding.held.push(removal);
+                None
+            }
+            _ => Some(removal),
+        }
+    }
+
     /// Removes a file without future readers: its name at once, its bytes in pieces if a thread
     /// does that.
     ///
     /// # Errors
     /// As `Env::remove`.
     pub fn remove_file(&self, path: &str) -> Result<()> {
+        if self.hold(Held::File(path.to_string())).is_none() {
+            return Ok(());
+        }
         if !self.trash.has_thread.load(Acquire) {
             return self.env.remove(path);
         }
@@ -108,6 +192,9 @@ impl Runtime {
     /// # Errors
     /// As `Env::open` and `File::punch`, if no thread does it.
     pub fn punch_file(&self, path: &str, range: Range<u64>) -> Result<()> {
+        if self.hold(Held::Part(path.to_string(), range.clone())).is_none() {
+            return Ok(());
+        }
         if !self.trash.has_thread.load(Acquire) {
             return open(&*self.env, path)?.punch(range.start, range.end - range.start);
         }

@@ -9,6 +9,7 @@
 //! A sync that finds no space returns `DiskFull`, and its caller knows whether that can be waited
 //! out: for a new file it can, for a file that was written before it cannot (`Health::fail`).
 
+use crate::platform::error_numbers as numbers;
 use evenkeel_base::Code;
 
 /// A call of the operating system, classified by its errors.
@@ -68,19 +69,19 @@ use Fate::{Final as F, Statement as S, WaitedOut as W};
 /// By error number: its name, and its fate for each call.
 pub const TABLE: &[(&str, i32, [Fate; 10])] = &[
     //                        Open Create List Name Read Write Reserve Sync Length Thread
-    ("ENOSPC", libc::ENOSPC, [W, W, S, W, S, W, W, W, S, S]),
-    ("EDQUOT", libc::EDQUOT, [W, W, S, W, S, W, W, W, S, S]),
+    ("ENOSPC", numbers::ENOSPC, [W, W, S, W, S, W, W, W, S, S]),
+    ("EDQUOT", numbers::EDQUOT, [W, W, S, W, S, W, W, W, S, S]),
     // A limit on the size of files (RLIMIT_FSIZE): the work continues after it is lifted.
-    ("EFBIG", libc::EFBIG, [W, W, S, W, S, W, W, F, S, S]),
-    ("EMFILE", libc::EMFILE, [W, W, W, W, S, F, F, F, S, S]),
-    ("ENFILE", libc::ENFILE, [W, W, W, W, S, F, F, F, S, S]),
-    ("ENOMEM", libc::ENOMEM, [W, W, W, W, S, W, W, F, S, W]),
-    ("EAGAIN", libc::EAGAIN, [W, W, S, S, S, F, F, F, S, W]),
-    ("EIO", libc::EIO, [S, F, S, F, S, F, F, F, S, S]),
-    ("EROFS", libc::EROFS, [S, F, S, F, S, F, F, F, S, S]),
-    ("EACCES", libc::EACCES, [S, F, S, F, S, F, F, F, S, S]),
-    ("EPERM", libc::EPERM, [S, F, S, F, S, F, F, F, S, S]),
-    ("ENOENT", libc::ENOENT, [S, F, S, F, S, F, F, F, S, S]),
+    ("EFBIG", numbers::EFBIG, [W, W, S, W, S, W, W, F, S, S]),
+    ("EMFILE", numbers::EMFILE, [W, W, W, W, S, F, F, F, S, S]),
+    ("ENFILE", numbers::ENFILE, [W, W, W, W, S, F, F, F, S, S]),
+    ("ENOMEM", numbers::ENOMEM, [W, W, W, W, S, W, W, F, S, W]),
+    ("EAGAIN", numbers::EAGAIN, [W, W, S, S, S, F, F, F, S, W]),
+    ("EIO", numbers::EIO, [S, F, S, F, S, F, F, F, S, S]),
+    ("EROFS", numbers::EROFS, [S, F, S, F, S, F, F, F, S, S]),
+    ("EACCES", numbers::EACCES, [S, F, S, F, S, F, F, F, S, S]),
+    ("EPERM", numbers::EPERM, [S, F, S, F, S, F, F, F, S, S]),
+    ("ENOENT", numbers::ENOENT, [S, F, S, F, S, F, F, F, S, S]),
 ];
 
 /// The fate of error numbers that are not in the table.
@@ -94,13 +95,15 @@ pub fn fate(call: OsCall, number: i32) -> Fate {
 
 /// The code of this failure of a call.
 pub fn code(call: OsCall, number: i32) -> Code {
-    let is_space = [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(&number);
+    let is_space = [numbers::ENOSPC, numbers::EDQUOT, numbers::EFBIG].contains(&number);
     match (fate(call, number), call) {
         (_, OsCall::Thread) => Code::ThreadSpawn,
         (Fate::WaitedOut, _) if is_space => Code::DiskFull,
         (Fate::WaitedOut, _) => Code::SystemLimit,
-        _ if number == libc::ENOENT => Code::FileMissing,
-        _ if [libc::EACCES, libc::EPERM, libc::EROFS].contains(&number) => Code::NoPermission,
+        _ if number == numbers::ENOENT => Code::FileMissing,
+        _ if [numbers::EACCES, numbers::EPERM, numbers::EROFS].contains(&number) => {
+            Code::NoPermission
+        }
         (_, OsCall::Open | OsCall::Create) => Code::FileOpen,
         (_, OsCall::List | OsCall::Read | OsCall::Length) => Code::ReadFailed,
         (_, OsCall::Name | OsCall::Write | OsCall::Reserve) => Code::WriteFailed,
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_table_has_the_fates_that_the_rule_names() {
-        use libc::{EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS};
+        use numbers::{EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS};
         for call in [OsCall::Open, OsCall::Create] {
             for number in [ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, EAGAIN] {
                 assert_eq!(fate(call, number), W, "{call:?} {number}");

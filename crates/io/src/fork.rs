@@ -1,6 +1,5 @@
 //! Notices that the process was forked. A child has none of the threads of its parent's databases
 //! and shares their files: it must neither use nor close them. `Runtime` alone calls this.
-#![allow(unsafe_code)]
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,11 +13,7 @@ extern "C" fn in_child() {
 /// How many forks lie between the first call in some ancestor and this process.
 pub(crate) fn generation() -> u32 {
     static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
-        // SAFETY: the handler changes an atomic number and calls nothing. It fails for want of
-        // memory alone; forks go unnoticed then.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+    WATCHED.call_once(|| crate::platform::watch_forks(in_child));
     FORKS.load(Ordering::Relaxed)
 }
 

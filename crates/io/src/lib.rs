@@ -13,8 +13,6 @@ pub mod env;
 pub mod errno;
 pub mod event;
 mod fork;
-#[cfg(all(target_os = "linux", not(miri)))]
-mod futex;
 mod gate;
 mod latch;
 pub mod mem;
@@ -22,11 +20,13 @@ mod os;
 pub mod overlay;
 #[cfg(any(not(target_os = "linux"), miri))]
 mod parking;
+pub mod platform;
 pub mod probe;
 pub mod real;
 pub mod rng;
 pub mod runtime;
 pub mod sim;
+mod sub;
 mod sync;
 mod thread_waits;
 pub mod ticking;
@@ -41,17 +41,21 @@ pub mod delegated {
     pub use evenkeel_base::{Cause, Result};
 }
 
+pub use delete_scheduler::RemovalHold;
 pub use env::{Env, File, OpenMode, Task, Woken};
 pub use event::Event;
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;
-pub use os::{give_back, large_pages, lower_priority, processor_ns, trim_heap};
+pub use os::{
+    give_back, large_pages, lower_priority, processor_ns, request_large_pages, trim_heap,
+};
 pub use overlay::OverlayEnv;
 pub use probe::{Probe, probe};
 pub use real::RealEnv;
 pub use rng::{Rng, SharedRng};
 pub use runtime::Runtime;
 pub use sim::{CrashPolicy, SimDisk, SimEnv};
+pub use sub::SubEnv;
 pub use thread_waits::ExcludedWaits;
 pub use ticking::TickingEnv;
 pub use wait_attribution::Operation;

@@ -6,19 +6,17 @@
 //! is refused, at the opening or at the first transfer of whole `IO_ALIGN` blocks, the file
 //! continues with buffered I/O and one warning is logged per environment. A smaller transfer that a
 //! device refuses fails, which tells the caller what the device accepts.
-#![allow(unsafe_code)]
 
-use crate::cgroup::memory_limit;
+use crate::cgroup::{memory_left, memory_limit};
 use crate::errno::{self, OsCall};
 use crate::os::Os;
+use crate::platform::{self, FileExt, error_numbers};
 use crate::{Env, Event, File, IO_ALIGN, OpenMode, Task, Woken};
 use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Cause, Code, Error, Result, sync::Mutex};
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,14 +42,27 @@ pub fn cores() -> usize {
 
 /// Bytes of memory of this machine, or of the container of the process, as far as known.
 pub fn memory_bytes() -> Option<u64> {
-    // Needs no `/proc`, which a server with a root of its own may lack.
-    let number = |name| {
-        // SAFETY: it only returns a number.
-        u64::try_from(unsafe { libc::sysconf(name) }).ok()
-    };
-    let machine = || number(libc::_SC_PHYS_PAGES)?.checked_mul(number(libc::_SC_PAGESIZE)?);
     let container = memory_limit(|path| fs::read_to_string(path).ok());
-    [machine(), container].into_iter().flatten().min()
+    [platform::machine_bytes(), container].into_iter().flatten().min()
+}
+
+/// Bytes of memory that this process may take before the machine or its container has none left,
+/// files that the system caches counted as free; none where the system does not tell.
+pub fn memory_available_bytes() -> Option<u64> {
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    let machine = read(Path::new("/proc/meminfo")).and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    });
+    [machine, memory_left(read)].into_iter().flatten().min()
+}
+
+/// Bytes that this user may still write to the file system of a directory, or, if it does not
+/// exist, of the nearest one above it; as far as known.
+pub fn free_bytes(directory: &Path) -> Option<u64> {
+    let full = std::path::absolute(directory).ok()?;
+    let there = full.ancestors().find(|path| path.exists())?;
+    platform::free_bytes(there)
 }
 
 impl RealEnv {
@@ -82,7 +93,7 @@ impl RealEnv {
             return Ok(file.clone());
         }
         let full = self.path(dir);
-        let file = fs::File::open(&full).map_err(|e| os_error(OsCall::Open, &full, e))?;
+        let file = platform::open_dir(&full).map_err(|e| os_error(OsCall::Open, &full, e))?;
         let file = Arc::new(file);
         directories.insert(dir.to_string(), file.clone());
         Ok(file)
@@ -90,16 +101,16 @@ impl RealEnv {
 }
 
 pub(crate) fn os_error(call: OsCall, path: &Path, error: io::Error) -> Error {
-    let code = match (error.raw_os_error(), error.kind()) {
+    let code = match (platform::error_number(&error), error.kind()) {
         (Some(number), _) => errno::code(call, number),
         (None, ErrorKind::UnexpectedEof) => Code::ReadShort,
-        (None, _) => errno::code(call, libc::EIO),
+        (None, _) => errno::code(call, error_numbers::EIO),
     };
     Error::new(code).with("file", path.display()).with("os", &error).caused_by(error)
 }
 
 fn is_einval(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EINVAL)
+    platform::error_number(error) == Some(error_numbers::EINVAL)
 }
 
 fn warn_buffered(warned: &AtomicBool, path: &Path) {
@@ -124,13 +135,7 @@ fn is_aligned(offset: u64, len: usize) -> bool {
 impl RealFile {
     /// Continues with buffered I/O. Threads that are refused at the same time all come here.
     fn fall_back(&self) -> io::Result<()> {
-        let fd = self.file.as_raw_fd();
-        // SAFETY: plain system call on an open descriptor.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        // SAFETY: as above.
-        if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_DIRECT) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        platform::leave_direct(&self.file)?;
         warn_buffered(&self.warned, &self.path);
         Ok(())
     }
@@ -180,21 +185,7 @@ impl RealFile {
         Ok(())
     }
 
-    fn fallocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        let fd = self.file.as_raw_fd();
-        loop {
-            // SAFETY: plain system call on an open descriptor.
-            let rc = unsafe { libc::fallocate(fd, mode, offset as i64, len as i64) };
-            let error = io::Error::last_os_error();
-            match rc {
-                0 => return Ok(()),
-                _ if error.kind() == ErrorKind::Interrupted => {}
-                _ => return Err(error),
-            }
-        }
-    }
-
-    /// If `fallocate` is not supported: writes zeros beyond the end, which also takes the blocks.
+    /// Where blocks cannot be reserved: writes zeros beyond the end, which also takes the blocks.
     /// Ranges inside the file stay unchanged.
     fn allocate_by_writing(&self, end: u64) -> io::Result<()> {
         let mut at = self.file.metadata()?.len();
@@ -211,13 +202,8 @@ impl RealFile {
     /// cache: commits into them then only copy, and need not wait until the system has made them. A
     /// hint.
     fn have_cached(&self, offset: u64, len: u64) {
-        #[cfg(target_os = "linux")]
         if !self.direct {
-            let [offset, len] = [offset, len].map(|bytes| bytes as libc::off_t);
-            // SAFETY: plain system call on an open descriptor.
-            unsafe {
-                libc::posix_fadvise(self.file.as_raw_fd(), offset, len, libc::POSIX_FADV_WILLNEED)
-            };
+            platform::have_cached(&self.file, offset, len);
         }
     }
 
@@ -250,10 +236,8 @@ impl File for RealFile {
         if len == 0 {
             return Ok(());
         }
-        let done = match self.fallocate(0, offset, len) {
-            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                self.allocate_by_writing(offset + len)
-            }
+        let done = match platform::reserve(&self.file, offset, len) {
+            Err(e) if e.kind() == ErrorKind::Unsupported => self.allocate_by_writing(offset + len),
             other => other,
         };
         done.map_err(|e| self.fail(OsCall::Reserve, e, offset, len as usize))?;
@@ -264,31 +248,25 @@ impl File for RealFile {
         if len == 0 {
             return Ok(());
         }
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        self.fallocate(mode, offset, len)
+        platform::punch(&self.file, offset, len)
             .map_err(|e| self.fail(OsCall::Reserve, e, offset, len as usize))
     }
 }
 
 /// Takes the lock, or names its holder in the error.
 fn lock(mut file: &fs::File, path: &Path, write: bool) -> Result<()> {
-    // SAFETY: plain system call on an open descriptor.
-    let take = |how| match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    };
-    match take(if write { libc::LOCK_EX } else { libc::LOCK_SH }) {
+    match if write { file.try_lock() } else { file.try_lock_shared() } {
         Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+        Err(TryLockError::WouldBlock) => {
             let error = Error::new(Code::DirectoryBusy).with("file", path.display());
             // The file holds the pid of the last writer. Readers leave no pid.
-            if write && take(libc::LOCK_SH).is_ok() {
+            if write && file.try_lock_shared().is_ok() {
                 return Err(error.with("opened", "read-only"));
             }
             let owner = fs::read_to_string(path).unwrap_or_default();
             return Err(error.with("pid", owner.trim()));
         }
-        Err(error) => return Err(os_error(OsCall::Open, path, error)),
+        Err(TryLockError::Error(error)) => return Err(os_error(OsCall::Open, path, error)),
     }
     if write {
         file.set_len(0)
@@ -302,17 +280,17 @@ impl Env for RealEnv {
     fn open(&self, path: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let path = self.path(path);
         let mut options = OpenOptions::new();
-        options.read(true).write(mode.write).mode(FILE_MODE);
+        options.read(true).write(mode.write);
         options.create(mode.create && !mode.exclusive).create_new(mode.create && mode.exclusive);
-        let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW;
         let mut direct = mode.direct;
-        let opened = options.custom_flags(flags | if direct { libc::O_DIRECT } else { 0 });
-        let file = match opened.open(&path) {
+        platform::prepare(&mut options, FILE_MODE, direct);
+        let file = match options.open(&path) {
             Err(e) if direct && is_einval(&e) => {
                 warn_buffered(&self.warned, &path);
                 direct = false;
                 // The refused call may have created the file already.
-                options.create(mode.create).create_new(false).custom_flags(flags).open(&path)
+                platform::prepare(&mut options, FILE_MODE, direct);
+                options.create(mode.create).create_new(false).open(&path)
             }
             other => other,
         }
@@ -357,11 +335,11 @@ impl Env for RealEnv {
     fn create_dir(&self, dir: &str) -> Result<()> {
         let full = self.path(dir);
         let fail = |e| os_error(OsCall::Name, &full, e);
-        DirBuilder::new().recursive(true).mode(DIR_MODE).create(&full).map_err(fail)?;
-        let mode = fs::metadata(&full).map_err(fail)?.permissions().mode();
+        platform::create_dir(&full, DIR_MODE).map_err(fail)?;
+        let mode = platform::mode_of(&full).map_err(fail)?;
         if mode & 0o002 != 0 {
             let error = Error::new(Code::DirectoryUnsafe).with("file", full.display());
-            return Err(error.with("mode", format_args!("{:o}", mode & 0o7777)));
+            return Err(error.with("mode", format_args!("{mode:o}")));
         }
         // Use the directory that exists now, not a removed one of this name.
         let known = self.directories.lock().remove(dir);
@@ -378,7 +356,7 @@ impl Env for RealEnv {
         if fault_injection::is(Fault::RealNamesNotSynced) {
             return Ok(());
         }
-        let synced = self.directory(dir)?.sync_all();
+        let synced = platform::sync_dir(&*self.directory(dir)?);
         synced.map_err(|e| os_error(OsCall::Sync, &self.path(dir), e))
     }
 

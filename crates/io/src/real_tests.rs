@@ -276,3 +276,12 @@ fn random_numbers_differ() {
     let numbers = [env.random(), env.random(), other.random()];
     assert!(numbers[0] != numbers[1] && numbers[0] != numbers[2]);
 }
+
+/// The available memory is read, and is at most that of the machine.
+#[test]
+#[cfg(target_os = "linux")]
+fn available_memory_is_a_part_of_the_machines() {
+    let machine = crate::real::memory_bytes().expect("Linux tells");
+    let available = crate::real::memory_available_bytes().expect("Linux tells");
+    assert!((1 << 20..=machine).contains(&available), "{available} of {machine}");
+}

@@ -8,12 +8,14 @@
 //! clients on 2 cores has an operation per millisecond, so one reading per millisecond would be a
 //! call for nearly each.) The time used since the last reading is attributed to the operation, so
 //! at most that much of a wait may be missed. The same holds for the wait for a processor, which
-//! takes the reading of a file: once in 50 ms at most, and after an operation that is not explained
-//! otherwise.
+//! takes the reading of a file, and that is five system calls: it is read after 50 ms in which the
+//! thread has used 5 ms of a processor, and after an operation that is not explained otherwise.
+//! (A thread that waits most of the time, such as one of many clients of one row, has an operation
+//! in 50 ms or less often. By the clock alone it would read the file before each of them.)
 
-use crate::os;
 use crate::runtime::Runtime;
 use crate::thread_waits::attributed_ns;
+use crate::{os, platform};
 use evenkeel_base::Cause;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -24,16 +26,42 @@ use std::time::{Duration, Instant};
 const SLOW_NS: u64 = 1_000_000;
 /// The processor time is read again after this.
 const FRESH_NS: u64 = 4_000_000;
-/// So is the wait for a processor after this.
+/// So is the wait for a processor after this,
 const WAITED_FRESH_NS: u64 = 50_000_000;
+/// and after this much processor time of the thread.
+const WAITED_FRESH_CPU_NS: u64 = 5_000_000;
 /// Only findings beyond this are recorded: less is within the accuracy of the clocks.
 const FOUND_NS_MIN: u64 = 100_000;
 
 thread_local! {
     /// Ticks and processor time when that was last read.
     static READ: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-    /// Ticks and the wait for a processor when that was last read.
-    static WAITED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// When the wait for a processor was last read.
+    static WAITED: Cell<Waited> = const { Cell::new(Waited { ticks: 0, cpu_ns: 0, ns: 0 }) };
+}
+
+#[derive(Clone, Copy)]
+struct Waited {
+    ticks: u64,
+    /// Processor time of the thread.
+    cpu_ns: u64,
+    /// Its total wait for a processor.
+    ns: u64,
+}
+
+impl Waited {
+    /// Reads the total wait of this thread for a processor; 0 if the system does not tell.
+    fn read(ticks: u64, cpu_ns: u64) -> Waited {
+        #[cfg(test)]
+        tests::READINGS.set(tests::READINGS.get() + 1);
+        Waited { ticks, cpu_ns, ns: os::processor_ns().map_or(0, |(_, waited)| waited) }
+    }
+
+    fn is_old(&self, ticks: u64, cpu_ns: u64) -> bool {
+        self.ticks == 0
+            || (cpu_ns.saturating_sub(self.cpu_ns) > WAITED_FRESH_CPU_NS
+                && ns_is_more(ticks.wrapping_sub(self.ticks), WAITED_FRESH_NS))
+    }
 }
 
 /// Ticks for 1,024 us, measured once.
@@ -47,11 +75,6 @@ fn ticks_per_1024_us() -> u64 {
         let (ns, ticks) = (start.elapsed().as_nanos(), os::ticks().wrapping_sub(from));
         u64::try_from(u128::from(ticks) * 1_024_000 / ns).unwrap_or(1).max(1)
     })
-}
-
-/// The total wait of this thread for a processor; 0 if the system does not tell.
-fn waited_ns() -> u64 {
-    os::processor_ns().map_or(0, |(_, waited)| waited)
 }
 
 fn ns_of(ticks: u64) -> u64 {
@@ -83,9 +106,10 @@ impl Runtime {
         }
         let start = os::ticks();
         if ns_is_more(start.wrapping_sub(READ.get().0), FRESH_NS) {
-            READ.set((start, os::thread_cpu_ns()));
-            if ns_is_more(start.wrapping_sub(WAITED.get().0), WAITED_FRESH_NS) {
-                WAITED.set((start, waited_ns()));
+            let cpu = platform::thread_cpu_ns();
+            READ.set((start, cpu));
+            if WAITED.get().is_old(start, cpu) {
+                WAITED.set(Waited::read(start, cpu));
             }
         }
         Operation { start, explained: attributed_ns() }
@@ -106,7 +130,7 @@ impl Runtime {
     #[cold]
     fn look_at(&self, operation: Operation, wall_ns: u64) {
         let (at, cpu) = READ.get();
-        let now = os::thread_cpu_ns();
+        let now = platform::thread_cpu_ns();
         // Time used between the reading and the start may count, too.
         let used = now.saturating_sub(cpu);
         READ.set((at.max(operation.start), now));
@@ -115,11 +139,12 @@ impl Runtime {
         if rest <= FOUND_NS_MIN {
             return;
         }
-        let (seen, all) = (WAITED.get(), waited_ns());
-        WAITED.set((seen.0.max(operation.start), all));
+        let seen = WAITED.get();
+        let all = Waited::read(seen.ticks.max(operation.start), now);
+        WAITED.set(all);
         // A thread that has just been woken waited for the processor within the wait that woke it,
         // too.
-        let processor = all.saturating_sub(seen.1).min(rest);
+        let processor = all.ns.saturating_sub(seen.ns).min(rest);
         for (cause, ns) in [(Cause::Processor, processor), (Cause::Unexplained, rest - processor)] {
             if ns > FOUND_NS_MIN {
                 self.stalls.record(cause, ns);
@@ -140,6 +165,32 @@ mod tests {
     use crate::{Event, MemEnv};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+
+    thread_local! {
+        /// How often this thread has read its wait for a processor.
+        pub(super) static READINGS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A thread that waits for 60 ms before each operation reads the file before the first one,
+    /// and again once it has used the processor for longer.
+    #[test]
+    fn a_thread_that_mostly_waits_reads_no_file_before_each_operation() {
+        let rt = Runtime::new(Arc::new(MemEnv::new()));
+        rt.explain();
+        let operations = |count| {
+            for _ in 0..count {
+                let event = Event::new();
+                event.block(event.now(), Some(Duration::from_millis(60)));
+                rt.operation_ends(rt.operation());
+            }
+            READINGS.get()
+        };
+        assert_eq!(operations(1), 1);
+        assert_eq!(operations(4), 1);
+        let used = platform::thread_cpu_ns() + 2 * WAITED_FRESH_CPU_NS;
+        while platform::thread_cpu_ns() < used {}
+        assert_eq!(operations(4), 2);
+    }
 
     fn spin(time: Duration) {
         let start = Instant::now();
@@ -182,7 +233,7 @@ mod tests {
     /// Two computing threads on one processor: each waits for it about half of the time.
     #[test]
     fn waits_for_a_processor_are_a_cause() {
-        os::stay_on_nth(0);
+        platform::stay_on_nth(0);
         let rt = Runtime::new(Arc::new(MemEnv::new()));
         rt.explain();
         let over = AtomicBool::new(false);

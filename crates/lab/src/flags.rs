@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 /// An experiment with its flags.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Experiment {
-    /// The pages of a new index are flushed: four ways to scan a flush list, and ours (P1)
+    /// Flush the pages of a new index: four ways to scan a flush list, and buckets instead (P1)
     FlushScan(FlushScan),
-    /// Flushing right after a crash: the published law, its repair, ours (P3)
+    /// Flush pages right after a crash: the published law, its repair, Evenkeel's law (P3)
     RestartFlush(RestartFlush),
-    /// Free frames: provided by threads that sleep on timers, or by events (P4)
+    /// Provide free frames: by threads that sleep on timers, or by a thread that an event wakes
+    /// (P4)
     FreePages(FreePages),
-    /// The dirty pages of one table: counted by visiting all, or kept as counters (P5)
+    /// Count the dirty pages of one table: by visiting all dirty pages, or by counters (P5)
     DirtyCount(DirtyCount),
-    /// A query that does not name the chunk: every chunk searched, or pruned (P7)
+    /// Run a query that does not name the chunk: search every chunk, or prune chunks (P7)
     FanOut(FanOut),
-    /// Ingest into 1 TB and 10 TB, on a slow disk and on a fast one: debt of compactions, waits,
-    /// rows
+    /// Insert into 1 TB and 10 TB on a slow and a fast disk: compaction debt, waits, rows
     Scale(Scale),
 }
 
@@ -33,7 +33,7 @@ pub struct Common {
     /// Divide the reported sizes by N
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(1, 100_000))]
     pub scale: u64,
-    /// Everything random follows from it
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 42)]
     pub seed: u64,
     /// Write the report: one HTML page that works offline
@@ -44,7 +44,7 @@ pub struct Common {
     pub json: Option<PathBuf>,
 }
 
-/// Flags of `flush-scan`. Those not given are as reported, divided by the scale.
+/// Flags of `flush-scan`. A flag that is not given has the reported value, divided by the scale.
 #[derive(Args, Clone, Debug)]
 pub struct FlushScan {
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct FlushScan {
     /// Dirty pages [default: 8000000 / scale]
     #[arg(long, value_name = "N", value_parser = within(64, 100_000_000))]
     pages: Option<u64>,
-    /// Those of the new index [default: 3000 / scale]
+    /// Dirty pages of the new index [default: 3000 / scale]
     #[arg(long, value_name = "N", value_parser = within(1, 10_000_000))]
     own: Option<u64>,
     /// Threads that write
@@ -67,13 +67,13 @@ pub struct FlushScan {
     /// Nanoseconds to look at one page of a list
     #[arg(long, value_name = "NS", default_value_t = 40)]
     step_ns: u64,
-    /// Nanoseconds in which a cleaner hands one page to the disk
+    /// Nanoseconds that a cleaner takes to hand one page to the disk
     #[arg(long, value_name = "NS", default_value_t = 20_000)]
     issue_ns: u64,
     /// Bytes the disk writes per second, in MB
     #[arg(long, value_name = "MB", default_value_t = 350, value_parser = within(1, 100_000))]
     disk_mb: u64,
-    /// Follow the links of the list instead of counting: the same numbers, later
+    /// Follow the links of the list instead of counting: the same numbers, more slowly
     #[arg(long)]
     walk: bool,
 }
@@ -92,7 +92,7 @@ pub struct RestartFlush {
     /// Bytes of the log, in MiB [default: 1024 / scale]
     #[arg(long, value_name = "MIB", value_parser = within(1, 1 << 20))]
     log_mib: Option<u64>,
-    /// Bytes the disk does per second, in MB [default: 350 / scale]
+    /// Bytes the disk moves per second, in MB [default: 350 / scale]
     #[arg(long, value_name = "MB", value_parser = within(1, 100_000))]
     disk_mb: Option<u64>,
 }

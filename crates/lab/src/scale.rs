@@ -42,7 +42,7 @@ impl RowBytes {
 /// cost 2.3 passes, not 0.7. The numbers are fitted to the results of the picker with compactions
 /// that take no time.
 pub fn passes(ratio: f64) -> f64 {
-    1.0 + evenkeel_runs::passes(ratio)
+    1.0 + evenkeel_sched::laws::compaction::passes(ratio)
 }
 
 /// Tiers above the bottom run: each tier holds runs four times the size of those of the tier
@@ -87,7 +87,7 @@ pub struct Memory {
     /// The filter of a unique index.
     pub filter: f64,
     /// The positions of pages in the pool, also of pages that are not in it.
-    pub translation: f64,
+    pub page_table: f64,
     /// The memory of unused indexes.
     pub catalog: f64,
 }
@@ -103,7 +103,7 @@ pub fn memory(row: &RowBytes, rows: f64, unused_indexes: f64) -> Memory {
         fences: rows * row.indexes * FENCE_BYTES,
         filter: rows * FILTER_BYTES,
         // Four bytes for each 64 pages of 4 KiB.
-        translation: rows * row.row / 4096.0 / 64.0 * 4.0,
+        page_table: rows * row.row / 4096.0 / 64.0 * 4.0,
         catalog: unused_indexes * 64.0,
     }
 }

@@ -11,7 +11,8 @@ use evenkeel::{
 };
 use evenkeel_io::sim::SimOptions;
 use evenkeel_io::{OpenMode, Rng, SimDisk, SimEnv};
-use evenkeel_runs::{FREES_NOTHING, RUNS_TRIGGER, decide_compaction};
+use evenkeel_sched::laws::compaction::{self, FREES_NOTHING};
+use evenkeel_sched::laws::depths::RUNS_TRIGGER;
 
 /// Flushes of one unit each into an index, with compactions done at once. Returns how often each
 /// byte was written while the index grew from `from` to `to` units, the most runs, and the largest
@@ -25,7 +26,7 @@ fn policy(from: u64, to: u64) -> (f64, usize, f64) {
         loop {
             let runs = sizes.iter().map(|size| size * 8);
             let numbers: Vec<u64> = [0, FREES_NOTHING].into_iter().chain(runs).collect();
-            let chosen = decide_compaction(&numbers).expect("inputs");
+            let chosen = compaction::decide(&numbers).expect("inputs");
             let [first, end, _] = chosen[..] else { break };
             let range = first as usize..end as usize;
             let sum = sizes[range.clone()].iter().sum();
@@ -71,8 +72,8 @@ fn the_formula_of_a_row_equals_the_bytes_written() {
     let (mut rng, text) = (Rng::new(3), "x".repeat(60));
     let before = db.stats();
     for batch in 0..ROWS / 50 {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        let mut table = txn.table("t").expect("there");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let table = txn.table("t").expect("there");
         for id in batch * 50..batch * 50 + 50 {
             let mut number = || ValueRef::Int(i64::from(rng.next_u64() as i32));
             let row = [ValueRef::Int(id), number(), number(), number(), ValueRef::Text(&text)];
@@ -97,8 +98,8 @@ fn the_formula_of_a_row_equals_the_bytes_written() {
     );
     // Compactions run in the background: the bytes are at most those of the formula for the size
     // reached.
-    let merged = per_row(Metric::CompactionWriteBytes) / typical.indexes / entry;
-    assert!(merged + 1.0 <= passes(flushes) * 1.15, "{merged} passes of {}", passes(flushes));
+    let compacted = per_row(Metric::CompactionWriteBytes) / typical.indexes / entry;
+    assert!(compacted + 1.0 <= passes(flushes) * 1.15, "{compacted} passes of {}", passes(flushes));
     let stats = db.table_stats().expect("stats");
     for index in &stats[0].indexes {
         assert!(index.runs as f64 <= runs(flushes) + 2.0, "{}: {} runs", index.name, index.runs);
@@ -120,14 +121,14 @@ fn the_formula_of_memory_equals_what_the_engine_holds() {
     let unique = IndexSpec::new("b", &["b"]).unique();
     db.add_indexes("t", &[IndexSpec::new("a", &["a"]), unique]).expect("builds");
     // The test needs all of both: each entry is looked up, and keys that must not exist twice.
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in ROWS..ROWS + 400 {
         let between = (id - ROWS) * ROWS / 200 + 1;
         let row = [id, 1, between].map(ValueRef::Int);
         txn.table("t").expect("there").insert(&row).expect("inserts");
     }
     for name in ["a", "b"] {
-        let mut index = txn.table("t").expect("there").index(name).expect("index").keys_only();
+        let index = txn.table("t").expect("there").index(name).expect("index").keys_only();
         let mut scan = index.scan(Range::ALL, Direction::Forward).expect("scan");
         let (mut row, mut found) = (Row::new(), 0);
         while scan.next(&mut row).expect("reads") {
@@ -177,8 +178,8 @@ fn killed(updates: i64) -> SimEnv {
     db.checkpoint().expect("checkpoint");
     let mut rng = Rng::new(3);
     for _ in 0..updates / 50 {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-        let mut table = txn.table("t").expect("there");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+        let table = txn.table("t").expect("there");
         for _ in 0..50 {
             let id = ValueRef::Int(rng.below(ROWS as u64) as i64);
             let text: [u8; 200] = std::array::from_fn(|_| rng.next_u64() as u8);

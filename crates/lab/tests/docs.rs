@@ -1,6 +1,6 @@
-//! The figures and pictures of `docs/lab.md` and `docs/scale.md` are what the experiments give, at
-//! the sizes named there.
-//! `EVENKEEL_LAB_DOCS=write cargo test -p evenkeel-lab --test docs` writes them.
+//! Checks that the figures and pictures of `docs/lab.md` and `docs/scale.md` are the results of the
+//! experiments at the sizes named there. `EVENKEEL_LAB_DOCS=write cargo test -p evenkeel-lab --test
+//! docs` writes them.
 
 use evenkeel_lab::scale::paper;
 use evenkeel_lab::{
@@ -78,7 +78,7 @@ fn scale_prints_what_its_page_shows() {
     check_in(&scale::experiment::run(20, 42), "scale.md");
 }
 
-/// Sizes nobody has at hand, by the formulas.
+/// The formulas, for sizes that cannot be tested.
 #[test]
 fn scale_on_paper_prints_what_its_page_shows() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scale.md");

@@ -1,20 +1,21 @@
-//! The waiting part of admission (G1): first come, first served in each share, and the preparation
-//! of segments that a reservation may need.
+//! The waiting part of admission (G1): what a reservation does that lacks space, and the
+//! preparation of segments that it may need. Each share has its queue, `evenkeel_sched::Admission`.
 //!
-//! A waiter's own event wakes it whenever it may be its turn: space became free, a segment is
-//! ready, the waiter before it has left, writes have stopped. The first in a queue helps itself if
-//! it can: it writes the buffer or prepares a segment. If the log is too old it wakes the
-//! checkpointer, which reads the needed position from `Log::needed` and wakes the actors that hold
-//! it up; each step of theirs wakes it again. So no timer is involved.
+//! The first of a queue is woken whenever it may be its turn: space became free, a segment is
+//! ready, the operation before it has left, writes have stopped. It helps itself if it can: it
+//! writes the buffer or prepares a segment. If the log is too old it wakes the checkpointer, which
+//! reads the needed position from `Log::needed` and wakes the actors that hold it up; each step of
+//! theirs wakes it again. So no timer is involved.
 
-use crate::shared::{LogState, LogWaiters, Shared, notify};
+use crate::shared::{LogState, Shared};
+use crate::space::Lack;
 use crate::space::Share;
-use crate::space::{Lack, Throttle};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Lsn, Result};
 use evenkeel_format::wal::lsn_of;
-use evenkeel_io::{Cancellation, Event};
-use std::sync::Arc;
+use evenkeel_io::Cancellation;
+use evenkeel_sched::Tried;
+use evenkeel_sched::laws::log_space::Throttle;
 use std::sync::atomic::Ordering;
 
 impl Shared {
@@ -114,12 +115,8 @@ impl Shared {
         }
         let result = step();
         self.note_prepared();
-        let fronts = {
-            let mut state = self.state.lock();
-            state.preparing = false;
-            state.fronts()
-        };
-        notify(fronts);
+        self.state.lock().preparing = false;
+        self.wake_first();
         match result {
             Ok(_) => Ok(true),
             Err(error) if error.code().is_shortage() => Err(error),
@@ -141,70 +138,50 @@ impl Shared {
         n: u64,
         cancellation: Option<&Cancellation>,
     ) -> Result<()> {
-        let event = Arc::new(Event::new());
-        let ticket = {
-            let mut state = self.state.lock();
-            state.next_ticket += 1;
-            let ticket = state.next_ticket;
-            state.queues[share as usize].push_back(LogWaiters { ticket, n, event: event.clone() });
-            ticket
-        };
-        let result = self.wait_for_space(share, n, ticket, &event, cancellation);
-        let fronts = {
-            let mut state = self.state.lock();
-            state.leave(share, ticket);
-            state.fronts()
-        };
-        notify(fronts);
-        result
+        self.queues[share as usize].admit(
+            n,
+            |is_first| self.attempt(share, n, is_first),
+            |event, seen| self.rt.wait_cancellable(event, seen, Cause::LogSpace, cancellation),
+        )
     }
 
-    fn wait_for_space(
-        &self,
-        share: Share,
-        n: u64,
-        ticket: u64,
-        event: &Arc<Event>,
-        cancellation: Option<&Cancellation>,
-    ) -> Result<()> {
-        loop {
-            let seen = event.now();
-            match share {
-                Share::User | Share::Within => self.rt.check_wait()?,
-                Share::System => {
-                    self.rt.health.check_writable()?;
-                    self.rt.health.check_open()?;
-                }
-                Share::Checkpoint => self.rt.health.check_writable()?,
+    /// Takes the space if it is this reservation's turn and nothing is lacking. Otherwise provides
+    /// what this thread can provide itself, and wakes whoever provides the rest.
+    fn attempt(&self, share: Share, n: u64, is_first: bool) -> Result<Tried> {
+        match share {
+            Share::User | Share::Within => self.rt.check_wait()?,
+            Share::System => {
+                self.rt.health.check_writable()?;
+                self.rt.health.check_open()?;
             }
-            let (lack, reach, unwritten) = {
-                let mut state = self.state.lock();
-                // The log may have shrunk since this reservation came.
-                state.check_size(share, n)?;
-                let front = state.queues[share as usize].front().map(|w| w.ticket);
-                let lack = if front == Some(ticket) { state.admit(share, n) } else { None };
-                if front == Some(ticket) && lack.is_none() {
-                    return Ok(());
-                }
-                let end = state.buffer.end();
-                (lack, state.space.reach(end, n), end > state.space.written)
-            };
-            match lack {
-                // Room that others have reserved and not used is theirs until they wake this one.
-                Some(Lack::Buffer) if unwritten && self.try_make_room()? => continue,
-                Some(Lack::Segments) if self.segments.wants_more(reach, self.checkpoint_lsn()) => {
-                    if self.prepare()? {
-                        continue;
-                    }
-                    // Another thread is preparing and wakes this one.
-                }
-                Some(Lack::Age | Lack::Segments) if share == Share::Checkpoint => {
-                    return Err(Error::new(Code::LogFull).with("bytes", n));
-                }
-                Some(Lack::Age | Lack::Segments) => self.pressure.notify(),
-                Some(Lack::Buffer) | None => {}
-            }
-            self.rt.wait_cancellable(event, seen, Cause::LogSpace, cancellation)?;
+            Share::Checkpoint => self.rt.health.check_writable()?,
         }
+        let (lack, reach, unwritten) = {
+            let mut state = self.state.lock();
+            // The log may have shrunk since this reservation came.
+            state.check_size(share, n)?;
+            if !is_first {
+                return Ok(Tried::Wait);
+            }
+            let Some(lack) = state.admit(share, n) else { return Ok(Tried::Admitted) };
+            let end = state.buffer.end();
+            (lack, state.space.reach(end, n), end > state.space.written)
+        };
+        let made_room = match lack {
+            // Room that others have reserved and not used is theirs until they wake this one.
+            Lack::Buffer => unwritten && self.try_make_room()?,
+            // Another thread may be preparing; it wakes this one.
+            Lack::Segments if self.segments.wants_more(reach, self.checkpoint_lsn()) => {
+                self.prepare()?
+            }
+            Lack::Age | Lack::Segments if share == Share::Checkpoint => {
+                return Err(Error::new(Code::LogFull).with("bytes", n));
+            }
+            Lack::Age | Lack::Segments => {
+                self.pressure.notify();
+                false
+            }
+        };
+        Ok(if made_room { Tried::Retry } else { Tried::Wait })
     }
 }

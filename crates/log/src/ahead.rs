@@ -44,7 +44,12 @@ impl ScannedBlocks {
         self.first = blocks.start;
         let database = rt.database();
         let blocks = blocks.zip(self.bytes.chunks_exact(BLOCK));
-        self.headers.extend(blocks.map(|(number, bytes)| valid_block(number, bytes, database)));
+        for (number, bytes) in blocks {
+            let valid = valid_block(number, bytes, database);
+            let path = || segment_path(segment.number);
+            let at = segment.offset_of(number);
+            self.headers.push(valid.map_err(|e| e.with("file", path()).with("offset", at))?);
+        }
         Ok(())
     }
 
@@ -65,10 +70,20 @@ impl ScannedBlocks {
 }
 
 /// The header of a block, if the block is valid and has this number.
-pub(crate) fn valid_block(number: u64, bytes: &[u8], database: DatabaseId) -> Option<BlockHeader> {
+///
+/// # Errors
+/// `LogVersion` if the block is whole and of a newer version.
+pub(crate) fn valid_block(
+    number: u64,
+    bytes: &[u8],
+    database: DatabaseId,
+) -> Result<Option<BlockHeader>> {
     // A block that was never written, or written long ago, is not worth a checksum.
-    let is_here = block_number(bytes) == Some(number);
-    is_here.then(|| BlockHeader::decode(bytes, database)).flatten()
+    if block_number(bytes) != Some(number) {
+        return Ok(None);
+    }
+    BlockHeader::check_known(bytes, database)?;
+    Ok(BlockHeader::decode(bytes, database))
 }
 
 /// Reads chunks of the segments it is given.

@@ -81,7 +81,9 @@ impl Behind {
     fn look(&self, first: u64, bytes: &[u8]) -> Result<()> {
         let database = self.rt.database();
         for (number, bytes) in (first..).zip(bytes.chunks_exact(BLOCK)) {
-            let Some(header) = valid_block(number, bytes, database) else { continue };
+            let valid = valid_block(number, bytes, database);
+            let valid = valid.map_err(|e| name_place(&self.segments, e, number))?;
+            let Some(header) = valid else { continue };
             let is_behind = number > self.broken && header.epoch >= self.end.epoch;
             if is_behind && header.durable > lsn_of(self.broken) {
                 let error = damaged("a block is invalid")

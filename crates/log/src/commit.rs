@@ -9,7 +9,7 @@
 //! I/O or waits. A commit of mode 2 that comes while a leader syncs waits for that sync.
 
 use crate::buffer::Chunk;
-use crate::shared::{Event, Shared, notify};
+use crate::shared::{Event, Shared};
 use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
@@ -175,17 +175,16 @@ impl Shared {
             false => Ok(()),
         });
         std::mem::forget(left);
-        let (done, fronts, next) = {
+        let (done, next) = {
             let mut state = self.state.lock();
             state.leading = false;
-            let done = self.group_done[(state.group % 2) as usize].clone();
-            (done, state.fronts(), state.next_leader)
+            (&self.group_done[(state.group % 2) as usize], state.next_leader)
         };
         done.notify();
         if next {
             self.lead_next.notify();
         }
-        notify(fronts);
+        self.wake_first();
         result
     }
 
@@ -202,16 +201,15 @@ impl Shared {
                     .on_device(|| self.segments.write(chunk.first_block(), chunk.used()))
                     .map_err(|error| self.rt.health.fail(error));
             }
-            let fronts = {
+            {
                 let mut state = self.state.lock();
                 if result.is_ok() {
                     state.space.written = chunk.end();
                     self.written.store(chunk.whole_end().0, Ordering::Release);
                 }
                 state.buffer.give_back(chunk);
-                state.fronts()
-            };
-            notify(fronts);
+            }
+            self.wake_first();
         }
         self.state.lock().spare = group;
         self.call_for_segment();

@@ -9,13 +9,15 @@
 use crate::buffer::Buffer;
 use crate::commit::SyncGoal;
 use crate::segments::Segments;
-use crate::shared::{LogState, Shared, notify};
-use crate::space::{FRAMES, Lack, Limits, LogSpace, Share, Throttle, payload, target, throttle};
+use crate::shared::{LogState, Shared};
+use crate::space::{FRAMES, Lack, Limits, LogSpace, Share, payload};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Cause, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{self, BLOCK, BLOCKS_ALIGN, FRAME, PAYLOAD, lsn_of};
 use evenkeel_io::{Cancellation, Event, Runtime};
+use evenkeel_sched::laws::log_space::{Throttle, throttle};
+use evenkeel_sched::laws::target;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -117,6 +119,7 @@ impl Log {
             capacity: AtomicU64::new(space.capacity()),
             segments,
             state: Mutex::new(LogState::new(buffer, space)),
+            queues: Default::default(),
             end: AtomicU64::new(start_lsn.0),
             written: AtomicU64::new(start_lsn.0),
             // Blocks of the first write must not state that the gap before them is durable.
@@ -195,7 +198,7 @@ impl Log {
         let (admitted, refused) = {
             let mut state = s.state.lock();
             state.check_size(share, n)?;
-            let is_first = state.queues[share as usize].is_empty();
+            let is_first = s.queues[share as usize].is_empty();
             let lack = if is_first { state.admit(share, n) } else { None };
             let waits = lack.and_then(Lack::of_age).filter(|_| share == Share::User);
             let inputs = || state.space.numbers(state.buffer.end(), n);
@@ -252,6 +255,10 @@ impl Log {
         (lsn, result)
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Position behind the last record appended.
     pub fn end(&self) -> Lsn {
         Lsn(self.shared.end.load(Ordering::Acquire))
@@ -302,6 +309,15 @@ impl Log {
         Ok(())
     }
 
+    /// Panics if log space is reserved that no operation can hold any more; `has_prepared`:
+    /// prepared transactions hold some. For a log without users, in debug builds.
+    #[cfg(debug_assertions)]
+    pub fn check_unused(&self, has_prepared: bool) {
+        let (users, others) = self.shared.state.lock().space.reserved();
+        assert_eq!(users, 0, "bytes of the log reserved for users");
+        assert!(has_prepared || others == 0, "{others} bytes of the log are reserved");
+    }
+
     /// Replay starts here after a crash.
     pub fn checkpoint_lsn(&self) -> Lsn {
         Lsn(self.shared.checkpoint.load(Ordering::Acquire))
@@ -318,14 +334,13 @@ impl Log {
         }
         let s = &self.shared;
         s.checkpoint.fetch_max(lsn.0, Ordering::AcqRel);
-        let fronts = {
+        {
             let mut state = s.state.lock();
             let end = state.buffer.end();
             state.space.move_checkpoint(lsn, end);
             s.note_limits(&state);
-            state.fronts()
-        };
-        notify(fronts);
+        }
+        s.wake_first();
         if s.wants_segment() || s.has_surplus() {
             s.work.notify();
         }
@@ -424,16 +439,12 @@ impl Log {
     /// The checkpoint that operations waiting for log space need now; `None` if none waits for
     /// that.
     pub fn needed(&self) -> Option<Lsn> {
-        self.shared.state.lock().needed()
+        self.shared.needed()
     }
 }
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let fronts = {
-            let mut state = self.shared.state.lock();
-            state.space.give_back(self.share, self.left);
-            state.fronts()
-        };
-        notify(fronts);
+        self.shared.state.lock().space.give_back(self.share, self.left);
+        self.shared.wake_first();
     }
 }

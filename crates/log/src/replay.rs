@@ -65,6 +65,18 @@ pub fn replay_to_end(
     Ok((end, behind.ok_or_else(|| Error::internal("a scan of the log ended before its end"))?))
 }
 
+/// Scans a log that is being written, from `from` to the first record at or behind `until`, or to
+/// the first one that is not written as a whole. What lies behind is not examined, because it is
+/// being written.
+pub(crate) fn replay_below(
+    rt: &Arc<Runtime>,
+    from: Lsn,
+    until: Lsn,
+    to: &mut dyn Replay,
+) -> Result<LogEnd> {
+    Ok(run(rt, from, Some(until), to)?.0)
+}
+
 fn run(
     rt: &Arc<Runtime>,
     from: Lsn,

@@ -8,9 +8,12 @@
 //! files are removed at the next start. At least two segments lie ahead of the end before users are
 //! admitted; a third grows as the log does. If the log shrinks, segments made for the larger log
 //! are removed instead of recycled, from either end of the row, each durably before the next; one
-//! stays. `SegmentTable` is locked for table work only, never across I/O; one thread at a time
-//! prepares and removes.
+//! stays. A pin keeps segments that lie below the checkpoint for a reader (a backup). It never
+//! holds up a writer: further segments are made meanwhile, and the pin breaks when it holds back
+//! more than its limit, or when there is no space for another segment. `SegmentTable` is locked for
+//! table work only, never across I/O; one thread at a time prepares and removes.
 
+use crate::space::payload;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Cause, Code, DatabaseId, Error, Lsn, Result, sync::Mutex};
 use evenkeel_format::wal::{
@@ -61,6 +64,18 @@ struct SegmentTable {
     segment_bytes: u64,
     /// Limit of the bytes of all segments, with two ahead.
     log_bytes: u64,
+    /// Segments from here on are kept for a reader, though the checkpoint has passed them.
+    pin: Option<Pin>,
+}
+
+/// A position that holds segments back.
+#[derive(Clone, Copy)]
+struct Pin {
+    from: Lsn,
+    /// Bytes of log below the checkpoint that it may hold back.
+    limit: u64,
+    /// It holds nothing back any more: it held more than its limit, or the disk became full.
+    is_broken: bool,
 }
 
 /// The ends of the segments.
@@ -211,6 +226,39 @@ impl Segments {
         self.table.lock().set_log_bytes(log_bytes);
     }
 
+    /// Keeps the segments from `checkpoint` on until `unpin`; false if they are pinned already.
+    pub(crate) fn pin(&self, checkpoint: Lsn, limit: u64) -> bool {
+        let mut table = self.table.lock();
+        if table.pin.is_some() {
+            return false;
+        }
+        table.pin = Some(Pin { from: checkpoint, limit, is_broken: false });
+        true
+    }
+
+    /// Moves the pin; false if it is broken.
+    pub(crate) fn move_pin(&self, to: Lsn) -> bool {
+        match &mut self.table.lock().pin {
+            Some(pin) => {
+                pin.from = pin.from.max(to);
+                !pin.is_broken
+            }
+            None => false,
+        }
+    }
+
+    /// Releases the segments.
+    pub(crate) fn unpin(&self) {
+        self.table.lock().pin = None;
+    }
+
+    /// The headers of the segments that hold the log from a position on, in order.
+    pub(crate) fn headers_from(&self, from: Lsn) -> Vec<SegmentHeader> {
+        let table = self.table.lock();
+        let headers = table.segments.iter().map(|segment| segment.header);
+        headers.filter(|header| lsn_of(header.end_block()) > from).collect()
+    }
+
     /// The ends of the segments.
     pub(crate) fn prepared(&self) -> Prepared {
         let table = self.table.lock();
@@ -318,6 +366,7 @@ impl Segments {
     /// # Errors
     /// `DiskFull`: nothing has changed, try again later. Others: see the environment.
     pub(crate) fn prepare_step(&self, start: Lsn, checkpoint: Lsn) -> Result<bool> {
+        self.table.lock().check_pin(checkpoint);
         let mut growing = match self.take_growing()? {
             Some(growing) => growing,
             None => {
@@ -342,6 +391,8 @@ impl Segments {
             Err(error) => {
                 drop(growing);
                 self.rt.env.remove(NEW)?;
+                // What the pin holds back can be recycled instead.
+                self.table.lock().break_pin();
                 Err(error)
             }
         }
@@ -572,7 +623,24 @@ impl SegmentTable {
         self.segments.iter().map(|s| s.header.file_bytes()).sum()
     }
 
+    /// Breaks the pin if it holds back more than its limit.
+    fn check_pin(&mut self, checkpoint: Lsn) {
+        if let Some(pin) = &self.pin
+            && checkpoint.0.saturating_sub(pin.from.0) > payload(pin.limit)
+        {
+            self.break_pin();
+        }
+    }
+
+    fn break_pin(&mut self) {
+        if let Some(pin) = &mut self.pin {
+            pin.is_broken = true;
+        }
+    }
+
     fn recyclable(&self, checkpoint: Lsn) -> bool {
+        let pinned = self.pin.filter(|pin| !pin.is_broken).map_or(checkpoint, |pin| pin.from);
+        let checkpoint = checkpoint.min(pinned);
         self.segments.front().is_some_and(|s| lsn_of(s.header.end_block()) <= checkpoint)
     }
 

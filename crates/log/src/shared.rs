@@ -9,7 +9,7 @@ use crate::space::{FRAMES, Lack, LogSpace, Share};
 use evenkeel_base::{Code, Error, Lsn, Result, sync::Mutex};
 pub(crate) use evenkeel_io::Event;
 use evenkeel_io::Runtime;
-use std::collections::VecDeque;
+use evenkeel_sched::Admission;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) capacity: AtomicU64,
     pub(crate) segments: Segments,
     pub(crate) state: Mutex<LogState>,
+    /// Waiting reservations of each share.
+    pub(crate) queues: [Admission; 4],
     pub(crate) end: AtomicU64,
     pub(crate) written: AtomicU64,
     pub(crate) durable: AtomicU64,
@@ -46,9 +48,6 @@ pub(crate) struct Shared {
 pub(crate) struct LogState {
     pub(crate) buffer: Buffer,
     pub(crate) space: LogSpace,
-    /// Waiting reservations of each share, first come first served.
-    pub(crate) queues: [VecDeque<LogWaiters>; 4],
-    pub(crate) next_ticket: u64,
     /// A leader is at work; its group has this number, ends here, and will be synced.
     pub(crate) leading: bool,
     pub(crate) group: u64,
@@ -61,24 +60,12 @@ pub(crate) struct LogState {
     pub(crate) spare: Vec<Chunk>,
 }
 
-pub(crate) struct LogWaiters {
-    pub(crate) ticket: u64,
-    /// Bytes.
-    pub(crate) n: u64,
-    pub(crate) event: Arc<Event>,
-}
-/// Wakes the first of each queue.
-pub(crate) fn notify(events: [Option<Arc<Event>>; 4]) {
-    events.into_iter().flatten().for_each(|event| event.notify());
-}
 impl LogState {
     pub(crate) fn new(buffer: Buffer, space: LogSpace) -> LogState {
         LogState {
             group_end: buffer.end(),
             buffer,
             space,
-            queues: Default::default(),
-            next_ticket: 0,
             leading: false,
             group: 0,
             group_syncs: false,
@@ -112,27 +99,6 @@ impl LogState {
         lack
     }
 
-    /// The events of the first ones in their queues.
-    pub(crate) fn fronts(&self) -> [Option<Arc<Event>>; 4] {
-        self.queues.each_ref().map(|q| q.front().map(|w| w.event.clone()))
-    }
-
-    /// The checkpoint that the first ones in their queues need, if the age of the log holds them
-    /// up.
-    pub(crate) fn needed(&self) -> Option<Lsn> {
-        let end = self.buffer.end();
-        let of = |share: Share| {
-            let first = self.queues[share as usize].front()?;
-            let needed = self.space.needed(end, share, first.n);
-            (needed > self.space.checkpoint).then_some(needed)
-        };
-        [Share::User, Share::System, Share::Within].into_iter().filter_map(of).max()
-    }
-
-    pub(crate) fn leave(&mut self, share: Share, ticket: u64) {
-        self.queues[share as usize].retain(|w| w.ticket != ticket);
-    }
-
     /// Becomes the leader if there is none.
     pub(crate) fn take_lead(&mut self) -> bool {
         if self.leading {
@@ -154,13 +120,27 @@ impl Shared {
         self.capacity.store(state.space.capacity(), Ordering::Release);
     }
 
+    /// The checkpoint that the first ones in their queues need, if the age of the log holds them
+    /// up.
+    pub(crate) fn needed(&self) -> Option<Lsn> {
+        let state = self.state.lock();
+        let end = state.buffer.end();
+        let of = |share: Share| {
+            let wanted = self.queues[share as usize].first_wanted()?;
+            let needed = state.space.needed(end, share, wanted);
+            (needed > state.space.checkpoint).then_some(needed)
+        };
+        [Share::User, Share::System, Share::Within].into_iter().filter_map(of).max()
+    }
+
+    /// Space became available: wakes the first operation of each queue.
+    pub(crate) fn wake_first(&self) {
+        self.queues.iter().for_each(Admission::wake_first);
+    }
+
     /// Wakes all operations that wait for space, not only those whose turn it may be.
     pub(crate) fn wake_waiting(&self) {
-        let all: Vec<Arc<Event>> = {
-            let state = self.state.lock();
-            state.queues.iter().flatten().map(|w| w.event.clone()).collect()
-        };
-        all.iter().for_each(|event| event.notify());
+        self.queues.iter().for_each(Admission::wake_all);
     }
 
     /// Writes have stopped, here or elsewhere: wakes all waiting threads.

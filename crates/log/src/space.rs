@@ -19,14 +19,9 @@
 use crate::segments::segment_bytes;
 use evenkeel_base::Lsn;
 use evenkeel_format::wal::{BLOCK, FRAME, PAYLOAD, SEGMENT_HEADER};
+use evenkeel_sched::laws::log_space::throttle;
+use evenkeel_sched::laws::target;
 use std::time::Duration;
-
-/// Longest delay of one operation between target and trigger (G1).
-const DELAY_MAX_NS: u64 = 1_000_000;
-/// An operation of this many bytes gets the whole delay.
-const DELAY_BYTES: u64 = 4096;
-/// Shorter delays are not worth a sleep.
-const DELAY_MIN_NS: u64 = 20_000;
 
 /// Bytes that a reservation has beyond those asked for: the frames of so many records.
 pub(crate) const FRAMES: u64 = 16 * FRAME as u64;
@@ -128,47 +123,6 @@ impl Limits {
         let said = throttle([self.user, age, 0, bytes]);
         (said.delay_ns > 0).then(|| Duration::from_nanos(said.delay_ns))
     }
-}
-
-/// The age below which nothing is delayed, for this limit of users.
-pub(crate) fn target(limit: u64) -> u64 {
-    limit / 4 * 3
-}
-
-/// The effect of the log's age on a user's reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Throttle {
-    /// Its delay.
-    pub delay_ns: u64,
-    /// Then it waits for the checkpoint.
-    pub waits: bool,
-}
-
-impl Throttle {
-    /// In the form of the journal.
-    pub(crate) fn numbers(self) -> Vec<u64> {
-        vec![self.delay_ns, u64::from(self.waits)]
-    }
-}
-
-/// The law of log space (G1): no delay below three quarters of the limit, then a delay in
-/// proportion to age and bytes, and a wait at the limit. Inputs: limit, age, bytes reserved by
-/// others, bytes.
-pub(crate) fn throttle([limit, age, reserved, bytes]: [u64; 4]) -> Throttle {
-    let target = target(limit);
-    let full = limit.saturating_sub(target).max(1);
-    let part = age.saturating_sub(target).min(full);
-    // At most 4096 million million.
-    let whole = DELAY_MAX_NS * bytes.min(DELAY_BYTES) / DELAY_BYTES;
-    let ns = (u128::from(whole) * u128::from(part) / u128::from(full)) as u64;
-    let waits = age.saturating_add(reserved).saturating_add(bytes) > limit;
-    Throttle { delay_ns: if ns >= DELAY_MIN_NS { ns } else { 0 }, waits }
-}
-
-/// The law of log space for numbers in the form of the journal: limit, age, reserved, bytes. None:
-/// these are not inputs.
-pub fn decide(inputs: &[u64]) -> Option<Vec<u64>> {
-    Some(throttle(inputs.try_into().ok()?).numbers())
 }
 
 /// The counts behind admission.
@@ -304,7 +258,7 @@ impl LogSpace {
         Lsn(needed)
     }
 
-    /// The inputs of [`decide`] for `n` bytes more of a user.
+    /// The inputs of [`throttle`] for `n` bytes more of a user.
     pub(crate) fn numbers(&self, end: Lsn, n: u64) -> [u64; 4] {
         [self.limits.user, end.0.saturating_sub(self.checkpoint.0), self.user + self.system, n]
     }
@@ -324,6 +278,12 @@ impl LogSpace {
     pub(crate) fn give_back(&mut self, share: Share, left: u64) {
         *self.of(share) -= left;
         self.tokens -= 1;
+    }
+
+    /// Bytes that users have reserved, and bytes that other shares have.
+    #[cfg(debug_assertions)]
+    pub(crate) fn reserved(&self) -> (u64, u64) {
+        (self.user, self.system)
     }
 
     fn of(&mut self, share: Share) -> &mut u64 {
@@ -402,18 +362,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn delay_follows_bytes_and_age() {
-        let limits = Limits::new(512 << 20, 32 << 20);
-        let (target, user) = (limits.target(), limits.user);
-        assert_eq!((user, target), (384 << 20, 288 << 20));
-        assert_eq!(limits.delay(target, 1 << 20), None);
-        assert_eq!(limits.delay(user, 4096), Some(Duration::from_millis(1)));
-        assert_eq!(limits.delay(user * 2, 1 << 30), Some(Duration::from_millis(1)));
-        assert_eq!(limits.delay((target + user) / 2, 2048), Some(Duration::from_micros(250)));
-        assert_eq!(limits.delay(target + 1000, 100), None, "too short to sleep");
-    }
-
     /// The law and the arithmetic of admission agree about waiting for the age.
     #[test]
     fn the_throttle_and_admission_agree_when_age_is_lacking() {
@@ -425,18 +373,9 @@ mod tests {
             let end = Lsn(480 + rng.below(space.limits.user));
             space.written = end;
             let n = 1 + rng.below(20 << 10);
-            let numbers = space.numbers(end, n);
-            let [limit, age, reserved, bytes] = numbers;
-            let law = throttle(numbers);
+            let law = throttle(space.numbers(end, n));
             assert_eq!(law.waits, space.lack(end, Share::User, n) == Some(Lack::Age));
-            assert!(law.delay_ns <= DELAY_MAX_NS && (age > limit / 4 * 3 || law.delay_ns == 0));
-            assert!(throttle([limit, age + 5000, reserved, bytes]).delay_ns >= law.delay_ns);
-            assert!(throttle([limit, age, reserved, bytes / 2]).delay_ns <= law.delay_ns);
-            let said = decide(&numbers);
-            assert_eq!(said, Some(vec![law.delay_ns, u64::from(law.waits)]));
         }
-        assert_eq!(decide(&[1, 2, 3]), None);
-        assert_eq!(decide(&[0, u64::MAX, u64::MAX, u64::MAX]), Some(vec![1_000_000, 1]));
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn provider(rt: &Arc<Runtime>, pages: &Arc<Pages>) -> Result<()> {
     let event = pages.free_frames_event();
     let provider = pages.clone();
     let background = rt.clone();
-    rt.spawn("supply", move || {
+    rt.spawn("free-frames", move || {
         loop {
             let seen = event.now();
             if provider.free_frames_beat().is_ok_and(|beat| beat == Beat::Idle) {

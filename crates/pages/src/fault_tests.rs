@@ -388,7 +388,7 @@ fn reads_continue_in_an_all_dirty_pool_after_writes_stop() -> Result<()> {
     rig.pages.free_frames_beat()?;
     let mut pages = Vec::new();
     for _ in 0..3 * FRAMES {
-        if rig.pages.supply.available() < 8 {
+        if rig.pages.free_list.available() < 8 {
             rig.pages.flush_all()?;
             for frame in 0..FRAMES as u32 / 2 {
                 rig.pages.evict(frame);
@@ -408,7 +408,7 @@ fn reads_continue_in_an_all_dirty_pool_after_writes_stop() -> Result<()> {
     for frame in 0..FRAMES as u32 {
         rig.pages.evict(frame);
     }
-    rig.pages.take_credits(rig.pages.supply.available() as usize)?;
+    rig.pages.take_credits(rig.pages.free_list.available() as usize)?;
     rig.rt.health.fail(Error::new(Code::WriteFailed));
     rig.pages.free_frames_beat()?;
     for round in 0..3 {
@@ -440,7 +440,7 @@ fn no_thread_waits_for_a_frame_after_close() -> Result<()> {
     for frame in 0..FRAMES as u32 {
         rig.pages.frames.facts(frame).touch();
     }
-    rig.pages.take_credits(rig.pages.supply.available() as usize)?;
+    rig.pages.take_credits(rig.pages.free_list.available() as usize)?;
     rig.rt.health.close();
     let mut found = 0;
     let error = loop {
@@ -462,12 +462,12 @@ fn a_thread_frees_frames_itself_when_there_is_no_provider() -> Result<()> {
     let sim = quiet(SimDisk::new(5), 5);
     let rig = test_support::create(sim.runtime(), FRAMES, LOG_BYTES)?;
     // Some space map pages are dirty too.
-    while rig.pages.supply.available() > 8 {
+    while rig.pages.free_list.available() > 8 {
         rig.alloc(7, None, 0)?;
     }
     let dirty = rig.pages.dirty_pages();
     rig.pages.take_credits(FRAMES / 2)?;
-    assert!(rig.pages.dirty_pages() < dirty && rig.pages.supply.available() >= 0);
+    assert!(rig.pages.dirty_pages() < dirty && rig.pages.free_list.available() >= 0);
     Ok(())
 }
 
@@ -493,7 +493,7 @@ fn cold_pages_do_not_keep_the_log_full() -> Result<()> {
         })?;
     }
     for beat in 0..2 {
-        *rig.pages.supply.cold.lock() = frames.iter().copied().skip(beat).step_by(2).collect();
+        *rig.pages.free_list.cold.lock() = frames.iter().copied().skip(beat).step_by(2).collect();
         rig.pages.clean_beat()?;
     }
     assert_eq!((rig.pages.required_pages(), rig.pages.dirty_pages_of(TreeId(1))), (0, 0));

@@ -4,14 +4,15 @@
 //! - [`Pages::read`] gives a page latched for reading; [`Pages::begin`] a mini-transaction
 //!   ([`Mtr`]), the only way to change one.
 //! - Foreground threads never write pages. Background threads drive [`Pages::clean_beat`] (writes
-//!   dirty pages at the pace of [`pacing`]), [`Pages::free_frames_beat`] (keeps frames free) and
-//!   [`Pages::reclaim_beat`] (gives the space of freed extents back).
+//!   dirty pages at the rate of `evenkeel_sched::laws::pacing`), [`Pages::free_frames_beat`] (keeps
+//!   frames free) and [`Pages::reclaim_beat`] (gives the space of freed extents back).
 //! - [`PageRedo`] replays the log onto pages at start.
-//! - [`dirty`], [`pacing`], [`pacer`], [`idle_flush`] and [`free_list`] stand alone, so that
+//! - [`dirty`], [`quota`], [`pacer`], [`idle_flush`] and [`free_list`] stand alone, so that
 //!   `evenkeel lab` can drive them at any size.
 #![deny(unsafe_code)]
 
 mod flush;
+mod invariants;
 mod mtr;
 mod pages;
 mod pool;
@@ -29,7 +30,7 @@ mod pages_tests;
 mod test_support;
 
 pub use flush::cleaner::CLEANERS;
-pub use flush::{dirty, idle_flush, pacer, pacing};
+pub use flush::{dirty, idle_flush, pacer, quota};
 pub use mtr::Mtr;
 pub use pages::{Access, PageRead, PageToken, Pages, PagesOptions};
 pub use pool::visits::{Costs, costs, visits};
@@ -37,6 +38,7 @@ pub use pool::{free_list, hint};
 pub use redo::touched::REDO_BLOCK_PAGES;
 pub use redo::{Changes, PageLives, PageRedo, REDO_THREADS, RedoApply, RedoStats, each_page};
 pub use space::SpaceStats;
+pub use space::copy::segment_file;
 pub use space::page_set::PageSet;
 
 /// Bytes of log to reserve for each page that a mini-transaction allocates or frees, on top of the

@@ -479,7 +479,7 @@ impl Drop for Mtr<'_> {
             pages.space.abort(&std::mem::take(&mut self.changes));
         }
         self.pins.clear();
-        pages.supply.return_credits(self.credits);
+        pages.free_list.return_credits(self.credits);
     }
 }
 

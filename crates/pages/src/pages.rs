@@ -67,7 +67,7 @@ pub struct Pages {
     pub(crate) geometry: Geometry,
     pub(crate) frames: Frames,
     pub(crate) translation: PageTable,
-    pub(crate) supply: FreeList,
+    pub(crate) free_list: FreeList,
     pub(crate) scratch: PageScratch,
     pub(crate) backing: Backing,
     pub(crate) resizing: Resizing,
@@ -90,13 +90,13 @@ impl Pages {
         let geometry = Geometry::new(options.page_size)?;
         let count = options.pool_bytes / options.page_size;
         check_pool(options.pool_bytes, options.page_size)?;
-        let supply = FreeList::new(count);
-        let freed = supply.freed.clone();
+        let free_list = FreeList::new(count);
+        let freed = free_list.freed.clone();
         rt.health.on_failure(move || freed.notify());
         let pages = Pages {
             frames: Frames::new(rt.clone(), count, options.page_size),
             translation: PageTable::new(geometry, count),
-            supply,
+            free_list,
             scratch: PageScratch::default(),
             backing: Backing::new(count, options.page_size),
             resizing: Resizing::default(),
@@ -168,6 +168,12 @@ impl Pages {
     /// The log, if it is attached.
     pub(crate) fn log_if_attached(&self) -> Option<&Arc<Log>> {
         self.log.get()
+    }
+
+    /// Gives the payload of every tree page that is read from now on to this check, which refuses
+    /// what a newer version wrote (`evenkeel_format::node::check_page`).
+    pub fn check_payloads_with(&self, check: fn(&[u8]) -> Result<()>) {
+        self.files.check_payloads_with(check);
     }
 
     /// Latches a page for reading, reading it in if need be.

@@ -75,20 +75,20 @@ fn threads_on_few_frames_see_consistent_pages() -> Result<()> {
 #[test]
 fn the_clock_waits_for_the_cleaner_until_it_has_nothing_to_free() -> Result<()> {
     let (_, rig) = rig(512);
-    let supply = &rig.pages.supply;
-    assert_eq!((supply.low(), supply.high()), (16, 32));
-    assert_eq!(supply.cold_wanted(0, 0), 0, "all are free");
-    assert!(supply.try_credits(supply.available() - 20));
-    assert_eq!(supply.cold_wanted(0, 0), 44);
-    assert_eq!((supply.cold_wanted(40, 0), supply.cold_wanted(20, 20)), (4, 4));
-    assert_eq!((supply.cold_wanted(44, 0), supply.cold_wanted(0, 44)), (0, 0));
-    supply.cold.lock().extend(100..144);
+    let free_list = &rig.pages.free_list;
+    assert_eq!((free_list.low(), free_list.high()), (16, 32));
+    assert_eq!(free_list.cold_wanted(0, 0), 0, "all are free");
+    assert!(free_list.try_credits(free_list.available() - 20));
+    assert_eq!(free_list.cold_wanted(0, 0), 44);
+    assert_eq!((free_list.cold_wanted(40, 0), free_list.cold_wanted(20, 20)), (4, 4));
+    assert_eq!((free_list.cold_wanted(44, 0), free_list.cold_wanted(0, 44)), (0, 0));
+    free_list.cold.lock().extend(100..144);
     assert_eq!(rig.pages.free_frames_beat()?, Beat::Idle);
-    assert_eq!(supply.cold.lock().len(), 44);
-    let seen = supply.event.now();
+    assert_eq!(free_list.cold.lock().len(), 44);
+    let seen = free_list.event.now();
     rig.pages.clean_beat()?;
-    assert_eq!((supply.cold.lock().len(), supply.leaving.load(Ordering::Relaxed)), (0, 0));
-    assert_ne!(supply.event.now(), seen, "nothing was written, and nobody was told");
+    assert_eq!((free_list.cold.lock().len(), free_list.leaving.load(Ordering::Relaxed)), (0, 0));
+    assert_ne!(free_list.event.now(), seen, "nothing was written, and nobody was told");
     Ok(())
 }
 
@@ -109,27 +109,27 @@ fn an_older_doublewrite_file_gets_its_third_region() -> Result<()> {
 /// frames.
 #[test]
 fn a_full_queue_does_not_stop_the_clock() {
-    let supply = crate::pool::free_list::FreeList::new(100_000);
-    assert!(supply.try_credits(supply.available()));
-    assert_eq!(supply.cold_wanted(crate::pool::free_list::COLD_MAX, 0), 4);
-    assert_eq!(supply.cold_wanted(0, 0), crate::pool::free_list::BEAT_COLD);
+    let free_list = crate::pool::free_list::FreeList::new(100_000);
+    assert!(free_list.try_credits(free_list.available()));
+    assert_eq!(free_list.cold_wanted(crate::pool::free_list::COLD_MAX, 0), 4);
+    assert_eq!(free_list.cold_wanted(0, 0), crate::pool::free_list::BEAT_COLD);
 }
 
 /// A step of the provider on a clock whose last frames are clean.
 #[test]
 fn a_step_queues_no_more_dirty_frames_than_are_wanted() {
-    let supply = crate::pool::free_list::FreeList::new(1_024);
-    assert!(supply.try_credits(supply.available()) && supply.gives_up());
+    let free_list = crate::pool::free_list::FreeList::new(1_024);
+    assert!(free_list.try_credits(free_list.available()) && free_list.gives_up());
     let mut hand = 0;
     let mut step = || {
         hand += 1;
         match hand {
             1..=200 => {
-                supply.queue_cold(hand);
+                free_list.queue_cold(hand);
                 Clock::Cold
             }
             _ => {
-                supply.return_credits(1);
+                free_list.return_credits(1);
                 Clock::Freed
             }
         }
@@ -137,20 +137,20 @@ fn a_step_queues_no_more_dirty_frames_than_are_wanted() {
     // 64 are wanted, plus a batch: that is as many.
     let did =
         |freed, cold, wakes_cleaner, goes_on| Provided { freed, cold, wakes_cleaner, goes_on };
-    assert_eq!(supply.provide(1_024, &mut step), did(0, 128, true, false));
-    assert_eq!(supply.provide(1_024, &mut step), did(0, 0, true, false), "it stands still");
-    let taken = supply.take_cold(100);
-    assert_eq!((taken.len(), taken[0], supply.queued()), (100, 29, 28), "the last ones first");
-    assert_eq!(supply.provide(1_024, &mut step), did(0, 0, true, false), "they are leaving");
-    let seen = supply.event().now();
-    supply.have_left(100);
-    assert_ne!(supply.event().now(), seen, "none of them was given up");
-    assert_eq!(supply.provide(1_024, &mut step), did(64, 72, true, false));
-    assert_eq!(supply.provide(1_024, &mut step), did(0, 0, true, false));
-    assert!(!supply.gives_up());
-    let seen = supply.event().now();
-    supply.have_left(supply.take_cold(100).len());
-    assert_eq!(supply.event().now(), seen, "enough are free");
+    assert_eq!(free_list.provide(1_024, &mut step), did(0, 128, true, false));
+    assert_eq!(free_list.provide(1_024, &mut step), did(0, 0, true, false), "it stands still");
+    let taken = free_list.take_cold(100);
+    assert_eq!((taken.len(), taken[0], free_list.queued()), (100, 29, 28), "the last ones first");
+    assert_eq!(free_list.provide(1_024, &mut step), did(0, 0, true, false), "they are leaving");
+    let seen = free_list.event().now();
+    free_list.have_left(100);
+    assert_ne!(free_list.event().now(), seen, "none of them was given up");
+    assert_eq!(free_list.provide(1_024, &mut step), did(64, 72, true, false));
+    assert_eq!(free_list.provide(1_024, &mut step), did(0, 0, true, false));
+    assert!(!free_list.gives_up());
+    let seen = free_list.event().now();
+    free_list.have_left(free_list.take_cold(100).len());
+    assert_eq!(free_list.event().now(), seen, "enough are free");
 }
 
 fn worker(rig: &Fixture, pages: &[PageNo], written: &AtomicU64, seed: u64) {
@@ -192,15 +192,15 @@ fn the_provider_rests_only_when_every_frame_was_looked_at_twice() -> Result<()> 
     for frame in 0..FRAMES as u32 {
         rig.pages.frames.facts(frame).touch();
     }
-    let left = rig.pages.supply.available();
+    let left = rig.pages.free_list.available();
     rig.pages.take_credits(left as usize)?;
-    assert_eq!(rig.pages.supply.available(), 0);
+    assert_eq!(rig.pages.free_list.available(), 0);
     let mut beats = 0;
     while rig.pages.free_frames_beat()? == Beat::More {
         beats += 1;
         assert!(beats < 100, "it ends");
     }
-    assert!(rig.pages.supply.available() >= rig.pages.supply.high());
+    assert!(rig.pages.free_list.available() >= rig.pages.free_list.high());
     Ok(())
 }
 
@@ -263,7 +263,7 @@ fn a_scan_sees_changes_made_after_its_read_ahead() -> Result<()> {
 #[test]
 fn a_dropped_mini_transaction_changes_nothing() -> Result<()> {
     let (_, rig) = rig(64);
-    let (before, free) = (rig.pages.space_stats(), rig.pages.supply.available());
+    let (before, free) = (rig.pages.space_stats(), rig.pages.free_list.available());
     for _ in 0..3 {
         let mut mtr = rig.pages.begin(8)?;
         for _ in 0..6 {
@@ -272,7 +272,7 @@ fn a_dropped_mini_transaction_changes_nothing() -> Result<()> {
         drop(mtr);
         let after = rig.pages.space_stats();
         assert_eq!((after.pages, after.trees), (before.pages, before.trees));
-        assert_eq!((rig.pages.dirty_pages(), rig.pages.supply.available()), (0, free));
+        assert_eq!((rig.pages.dirty_pages(), rig.pages.free_list.available()), (0, free));
     }
     assert!(!rig.rt.health.is_failed());
     Ok(())
@@ -345,12 +345,12 @@ fn wrong_options_and_pages_are_refused() {
         Some(Code::FileMissing)
     );
     let (_, rig) = rig(64);
-    let free = rig.pages.supply.available();
+    let free = rig.pages.free_list.available();
     for page in [10_000_000, u64::MAX] {
         let error = rig.pages.read(PageNo(page), Access::Normal).err().expect("beyond");
         assert_eq!(error.code(), Code::PageBeyond);
     }
-    assert_eq!(rig.pages.supply.available(), free, "no frame is lost");
+    assert_eq!(rig.pages.free_list.available(), free, "no frame is lost");
 }
 
 #[test]

@@ -18,7 +18,6 @@ use crate::pool::frames::ExclusiveGuard;
 use crate::pool::free_list::{Clock, beat_search};
 use crate::{Access, Pages};
 use evenkeel_base::{Beat, Cause, Code, Error, PageNo, Result, metrics::Metric};
-use evenkeel_format::page::RawPage;
 use evenkeel_io::Event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -34,21 +33,21 @@ impl Pages {
     /// `DatabaseClosed` if it would have to wait; `WritesStopped` in recovery, and when all frames
     /// of the pool, those added since writes stopped included, are in use (`spare_frames`).
     pub(crate) fn take_credits(&self, n: usize) -> Result<()> {
-        if n == 0 || self.supply.try_credits(n as i64) {
+        if n == 0 || self.free_list.try_credits(n as i64) {
             return Ok(());
         }
         loop {
-            let seen = self.supply.freed.now();
+            let seen = self.free_list.freed.now();
             let open = self.rt.health.check_open();
-            let provided = self.supply.provided.load(Relaxed);
+            let provided = self.free_list.provided.load(Relaxed);
             if open.is_err() || self.rt.health.is_failed() || !provided {
                 // No other thread frees frames: examine each, twice for the clock.
                 let all = self.frames.count() * 2;
-                self.supply.search(all, n as i64, usize::MAX, || self.clock_step());
+                self.free_list.search(all, n as i64, usize::MAX, || self.clock_step());
             } else {
-                self.supply.search_own(n as i64, || self.clock_step());
+                self.free_list.search_own(n as i64, || self.clock_step());
             }
-            if self.supply.try_credits(n as i64) {
+            if self.free_list.try_credits(n as i64) {
                 return Ok(());
             }
             if let Err(stopped) = self.rt.health.check_writable() {
@@ -65,16 +64,16 @@ impl Pages {
                 self.make_room(n as i64)?;
                 continue;
             }
-            self.supply.wake();
-            self.rt.wait(&self.supply.freed, seen, None, Cause::FreeFrame);
+            self.free_list.wake();
+            self.rt.wait(&self.free_list.freed, seen, None, Cause::FreeFrame);
         }
     }
 
     /// A free frame, latched, for the holder of a credit.
     pub(crate) fn take_frame(&self) -> Result<ExclusiveGuard<'_>> {
-        let frame = self.supply.pop()?;
+        let frame = self.free_list.pop()?;
         if self.backing.taken(frame) {
-            self.supply.event.notify();
+            self.free_list.event.notify();
         }
         Ok(self.frames.exclusive(frame))
     }
@@ -95,7 +94,7 @@ impl Pages {
             guard.discard();
         }
         drop(guard);
-        while !self.supply.push(index, &self.frames, discarded) {
+        while !self.free_list.push(index, &self.frames, discarded) {
             // The pool shrank just now.
             self.frames.exclusive(index).discard();
             discarded = true;
@@ -133,6 +132,7 @@ impl Pages {
         crate::pages::note_asked(self.page_size());
         self.rt.step();
         let read = self.files.read(page, guard.bytes_mut()).map(|seen| *seen.header());
+        let read = read.and_then(|header| self.check_in_use(page).map(|()| header));
         let facts = guard.facts();
         facts.loading.store(false, Relaxed);
         match read {
@@ -149,8 +149,21 @@ impl Pages {
         }
     }
 
+    /// Refuses a page that is not in use. The storage may still have what lay there: the frames of
+    /// a freed extent go before its blocks. A caller that got the number before the page was freed,
+    /// such as a writer with a hint, would take that for the page. The frame's latch is held, so
+    /// nobody can free a page that passes before its caller has it. Before the map is read, only
+    /// recovery reads pages.
+    fn check_in_use(&self, page: PageNo) -> Result<()> {
+        if self.space_loaded.get().is_none() || self.space.is_in_use(page) {
+            return Ok(());
+        }
+        let error = Error::new(Code::PageIdentity).with("page", page);
+        Err(error.with("why", "the space map has the page as free"))
+    }
+
     /// Reads neighbouring pages of one segment in with one read, for single use. Pages that are in
-    /// memory are left alone, and pages that do not verify are left to their users.
+    /// memory are left alone; pages that do not verify or are not in use are left to their users.
     pub(crate) fn load_run(&self, first: PageNo, count: usize) -> Result<()> {
         self.take_credits(count)?;
         self.load_run_as(Access::UseOnce, first, count).map(|_| ())
@@ -162,7 +175,7 @@ impl Pages {
         for page in (first.0..).take(count).map(PageNo) {
             let beyond = self.geometry.extent_of(page).is_none();
             if beyond || self.translation.get(page).is_some() {
-                self.supply.return_credits(1);
+                self.free_list.return_credits(1);
                 continue;
             }
             let mut guard = self.take_frame()?;
@@ -186,8 +199,8 @@ impl Pages {
         for (page, mut guard) in guards {
             let at = (page.0 - start.0) as usize * size;
             let image = &images[at..at + size];
-            let header = match RawPage(image).verify(page, self.rt.database()) {
-                Ok(seen) if read.is_ok() => *seen.header(),
+            let header = match self.files.verify(page, image) {
+                Ok(seen) if read.is_ok() && self.check_in_use(page).is_ok() => *seen.header(),
                 _ => {
                     self.release_frame(guard);
                     continue;
@@ -207,7 +220,7 @@ impl Pages {
 
     /// Advances the clock by one frame.
     fn clock_step(&self) -> Clock {
-        let index = self.supply.hand.fetch_add(1, Relaxed) % self.frames.count();
+        let index = self.free_list.hand.fetch_add(1, Relaxed) % self.frames.count();
         let facts = self.frames.facts(index as u32);
         if facts.page().is_some() && facts.referenced.swap(0, Relaxed) != 0 {
             return Clock::Kept;
@@ -225,7 +238,7 @@ impl Pages {
             return Clock::Kept;
         }
         if facts.dirty.load(Acquire) != 0 {
-            self.supply.queue_cold(index);
+            self.free_list.queue_cold(index);
             return Clock::Cold;
         }
         let Some(guard) = self.frames.try_exclusive(index) else { return Clock::Kept };
@@ -268,8 +281,8 @@ impl Pages {
     pub fn free_frames_beat(&self) -> Result<Beat> {
         self.rt.step();
         let shrunk = self.shrink_some();
-        let provided = self.supply.provide(self.frames.count(), || self.clock_step());
-        self.rt.metrics.set(Metric::FreeFrames, self.supply.available().max(0) as u64);
+        let provided = self.free_list.provide(self.frames.count(), || self.clock_step());
+        self.rt.metrics.set(Metric::FreeFrames, self.free_list.available().max(0) as u64);
         if provided.wakes_cleaner {
             self.clean_event.notify();
         }
@@ -281,7 +294,7 @@ impl Pages {
     /// bounded number of frames. Returns the numbers of freed and of dirty frames.
     pub(crate) fn search(&self, wanted: i64, cold_most: usize) -> (usize, usize) {
         let most = beat_search(self.frames.count());
-        self.supply.search(most, wanted, cold_most, || self.clock_step())
+        self.free_list.search(most, wanted, cold_most, || self.clock_step())
     }
 
     /// How long the thread that drives `free_frames_beat` may sleep: a frame to be removed may have
@@ -292,6 +305,6 @@ impl Pages {
 
     /// Wakes the frame provider.
     pub fn free_frames_event(&self) -> Arc<Event> {
-        self.supply.event.clone()
+        self.free_list.event.clone()
     }
 }

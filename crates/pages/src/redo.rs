@@ -583,7 +583,7 @@ impl<'a> PageRedo<'a> {
 /// True if the page's bytes are at fault, not the device.
 fn is_bad_image(error: &Error) -> bool {
     use evenkeel_base::Code::*;
-    matches!(error.code(), PageChecksum | PageIdentity | PageUnwritten | PageVersion | PageBeyond)
+    matches!(error.code(), PageChecksum | PageIdentity | PageUnwritten | PageBeyond)
 }
 
 #[cfg(test)]

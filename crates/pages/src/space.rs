@@ -10,6 +10,7 @@
 //! -> `ready` (E2). An extent that is free at an open is `punched` at once, and `found`: it may
 //! still have its blocks, so it is punched when there is time.
 
+pub(crate) mod copy;
 pub(crate) mod extents;
 pub(crate) mod files;
 pub(crate) mod page_set;
@@ -18,7 +19,7 @@ mod space_tests;
 
 use crate::PageSet;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, TreeId, sync::Mutex};
-use evenkeel_format::space::{ExtentState, Geometry, TREE_FRAGMENTS};
+use evenkeel_format::space::{ExtentState, Geometry, SEGMENT_EXTENTS, TREE_FRAGMENTS};
 use evenkeel_io::{Event, EventLatch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -470,6 +471,28 @@ impl PageSpace {
                 && state.extents.get(extent as usize).is_some_and(|e| is_used(e, index)))
     }
 
+    /// True if the page is in use: by a tree, or for the map itself.
+    pub fn is_in_use(&self, page: PageNo) -> bool {
+        let Some((extent, index)) = self.geometry.extent_of(page) else { return false };
+        if extent.is_multiple_of(SEGMENT_EXTENTS) && index < self.geometry.segment_maps() {
+            return true;
+        }
+        let state = self.state.lock();
+        let of_extent = state.extents.get(extent as usize);
+        of_extent.is_some_and(|e| e.state != ExtentState::Free && is_used(e, index))
+    }
+
+    /// The pages of an extent that are in use, one bit each; none if the extent is free or unknown.
+    pub fn used_in(&self, extent: u32) -> Option<Bits> {
+        let state = self.state.lock();
+        let e = state.extents.get(extent as usize).filter(|e| e.state != ExtentState::Free)?;
+        let mut used = self.all_pages();
+        for (word, free) in used.iter_mut().zip(e.free.as_deref().copied().unwrap_or_default()) {
+            *word &= !free;
+        }
+        Some(used)
+    }
+
     /// Trees that own pages.
     pub fn trees(&self) -> Vec<TreeId> {
         self.state.lock().trees.keys().copied().collect()
@@ -626,6 +649,14 @@ impl PageSpace {
     pub fn newest_pending(&self) -> Option<Lsn> {
         let state = self.state.lock();
         (!state.pending.is_empty()).then_some(state.newest_pending)
+    }
+
+    /// Pages that belong to a tree: single ones, and all of its extents, free pages included.
+    pub fn pages_of(&self, tree: TreeId) -> u64 {
+        let state = self.state.lock();
+        let Some(space) = state.trees.get(&tree) else { return 0 };
+        let in_extents = space.extents.len() as u64 * u64::from(self.geometry.extent_pages());
+        space.fragments.len() as u64 + in_extents
     }
 
     /// Figures, from one pass over the extents.

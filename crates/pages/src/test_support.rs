@@ -167,7 +167,7 @@ impl Fixture {
         let stop = Arc::new(Stopper::default());
         type Work = fn(&Pages) -> Result<Beat>;
         let actors: [(&str, Arc<Event>, Work); 4] = [
-            ("supply", self.pages.free_frames_event(), Pages::free_frames_beat),
+            ("free frames", self.pages.free_frames_event(), Pages::free_frames_beat),
             ("clean", self.pages.clean_event(), Pages::clean_beat),
             ("clean 2", self.pages.clean_event(), Pages::clean_beat),
             ("reclaim", self.pages.reclaim_event(), Pages::reclaim_beat),

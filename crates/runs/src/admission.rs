@@ -16,25 +16,39 @@
 //! compaction.
 
 pub(crate) mod pace;
-pub(crate) mod rate_limiter;
-pub(crate) mod throttle;
-pub(crate) mod wait_queue;
 
 use crate::Runs;
-use crate::admission::throttle::{Generations, Room, room_bytes};
-use crate::compaction::picker::{RUNS_HELP, RUNS_TRIGGER};
 use crate::memtable::Memtable;
 use crate::state::{Index, RunsState};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ENTRY_BYTES_MAX;
-use evenkeel_io::Cancellation;
+use evenkeel_io::{Cancellation, Event};
+use evenkeel_sched::laws::depths::{RUNS_HELP, RUNS_TRIGGER};
+use evenkeel_sched::laws::ingest::{self, ADVANCE_PART, Generations, Room, room_bytes};
+use evenkeel_sched::{Admission, Tried};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// When debt begins, one part in this many of a generation is credit.
-pub const ADVANCE_PART: u64 = 8;
+/// The queues for space, and their notifications.
+#[derive(Default)]
+pub(crate) struct SpaceQueues {
+    /// Space or credit became available, or memory that index builds wait for.
+    pub event: Arc<Event>,
+    /// The queue for bytes of the active generation.
+    pub room: Admission,
+    pub credit: Admission,
+}
+
+impl SpaceQueues {
+    /// Something became available.
+    pub(crate) fn notify(&self) {
+        self.event.notify();
+        self.room.wake_first();
+        self.credit.wake_first();
+    }
+}
 
 /// Reserved memtable bytes; the unused rest is returned when this is dropped.
 pub struct MemReserved {
@@ -104,43 +118,36 @@ impl Runs {
             return Err(Error::new(Code::EntryTooLong).with("bytes", bytes));
         }
         self.rt.check_write()?;
-        let (wait_ns, line_ns) = self.pace.line.take(wanted, || self.now_ns());
         let mut reserved = MemReserved {
             runs: self.clone(),
             bytes: wanted,
             wanted,
             has_room: false,
             credit: 0,
-            line_ns,
+            line_ns: 0,
             flush_line_ns: 0,
         };
-        if wait_ns > 0 {
-            self.rt.delay(Duration::from_nanos(wait_ns), Cause::CompactionDebt);
-        }
+        reserved.line_ns = self.pace.line.pass(&self.rt, wanted, Cause::CompactionDebt);
         if self.in_debt.load(Ordering::Relaxed) {
-            self.take_in_turn(Cause::CompactionDebt, cancellation, || {
+            self.take_in_turn(Cause::CompactionDebt, wanted, cancellation, || {
                 let spent = self.spend_credit(wanted);
                 reserved.credit = spent.unwrap_or(0);
                 spent.is_some()
             })?;
         }
         let mut room = Room::Full;
-        self.take_in_turn(Cause::MemtableFull, cancellation, || {
+        self.take_in_turn(Cause::MemtableFull, wanted, cancellation, || {
             room = self.take_room(wanted);
             room != Room::Full
         })?;
         reserved.has_room = true;
-        let wait_ns = match room {
-            Room::Tight(ns) => ns,
+        match room {
+            Room::Tight(ns) => self.rt.delay(Duration::from_nanos(ns), Cause::MemtableFull),
             Room::RateLimiter => {
-                let (wait_ns, line_ns) = self.flush_line.take(wanted, || self.now_ns());
-                reserved.flush_line_ns = line_ns;
-                wait_ns
+                let cause = Cause::MemtableFull;
+                reserved.flush_line_ns = self.flush_line.pass(&self.rt, wanted, cause);
             }
-            _ => 0,
-        };
-        if wait_ns > 0 {
-            self.rt.delay(Duration::from_nanos(wait_ns), Cause::MemtableFull);
+            _ => {}
         }
         Ok(reserved)
     }
@@ -150,30 +157,25 @@ impl Runs {
     fn take_in_turn(
         &self,
         cause: Cause,
+        wanted: u64,
         cancellation: Option<&Cancellation>,
         mut take: impl FnMut() -> bool,
     ) -> Result<()> {
-        let line = match cause {
-            Cause::CompactionDebt => &self.space.credit,
-            _ => &self.space.room,
-        };
-        if line.length() == 0 && take() {
-            return Ok(());
-        }
-        let place = line.enter();
-        loop {
-            let seen = place.event.now();
-            if place.is_first() && take() {
-                return Ok(());
+        let is_debt = cause == Cause::CompactionDebt;
+        let queue = if is_debt { &self.space.credit } else { &self.space.room };
+        let attempt = |is_first: bool| {
+            if is_first && take() {
+                return Ok(Tried::Admitted);
             }
             self.rt.check_wait()?;
-            if cause == Cause::CompactionDebt
-                && let Some((error, _)) = self.compact_full.lock().clone()
-            {
-                return Err(error);
+            match self.compact_full.lock().clone() {
+                Some((error, _)) if is_debt => Err(error),
+                _ => Ok(Tried::Wait),
             }
-            self.rt.wait_cancellable(&place.event, seen, cause, cancellation)?;
-        }
+        };
+        queue.admit(wanted, attempt, |event, seen| {
+            self.rt.wait_cancellable(event, seen, cause, cancellation)
+        })
     }
 
     fn take_room(&self, wanted: u64) -> Room {
@@ -192,7 +194,7 @@ impl Runs {
             flush_ns_per_kib: self.flush_line.ns_per_kib(),
             ..Generations::default()
         };
-        let room = throttle::room(&seen);
+        let room = ingest::room(&seen);
         match room {
             Room::Full => {
                 self.reserved.fetch_sub(wanted, Ordering::SeqCst);
@@ -279,7 +281,7 @@ impl Runs {
             needed_lsn: lsn.0,
             ..Generations::default()
         };
-        if throttle::room(&seen) == Room::HandOverForLog {
+        if ingest::room(&seen) == Room::HandOverForLog {
             if self.hand_over(&active) {
                 // This may be a third generation, in memory next to what is lent to a build.
                 self.ghosts().wake();
@@ -301,18 +303,24 @@ impl Runs {
         if !self.in_debt.load(Ordering::SeqCst) {
             return Some(0);
         }
-        let spend = |credit: u64| throttle::spend(credit, bytes);
+        let spend = |credit: u64| ingest::spend(credit, bytes);
         let spent = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend);
         let (Ok(before) | Err(before)) = spent;
         self.rt.journal.note_some(
             Law::Debt,
             || self.now_ns(),
             || {
-                let left = throttle::spend(before, bytes);
+                let left = ingest::spend(before, bytes);
                 (vec![before, bytes], vec![u64::from(left.is_some()), left.unwrap_or(before)])
             },
         );
         spent.is_ok().then_some(bytes)
+    }
+
+    /// Credit at most while the deepest index has so many runs.
+    fn credit_room(&self, state: &RunsState, runs: usize) -> u64 {
+        let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
+        room_bytes(runs, sealed, active, self.generation_bytes())
     }
 
     /// Returns the price of bytes that were not written, within the present room.
@@ -325,8 +333,7 @@ impl Runs {
             // Held across the change, because credit ends with the debt.
             let state = self.state.read();
             let Some(deepest) = state.deepest() else { return };
-            let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
-            let room = room_bytes(deepest, sealed, active, self.generation_bytes());
+            let room = self.credit_room(&state, deepest);
             let more = |has: u64| (has < room).then(|| has.saturating_add(credit).min(room));
             self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
         };
@@ -349,11 +356,8 @@ impl Runs {
         if depth < RUNS_TRIGGER {
             return unpaid;
         }
-        let most = state.deepest().unwrap_or(depth);
-        let sealed = state.memtables.len() - 1;
-        let active = state.memtables[0].bytes();
-        let room = room_bytes(most, sealed, active, self.generation_bytes());
-        let pays = |before| throttle::credit(unpaid, done, left, debtors, room, before);
+        let room = self.credit_room(&state, state.deepest().unwrap_or(depth));
+        let pays = |before| ingest::credit(unpaid, done, left, debtors, room, before);
         let new = |before: u64| Some(before + pays(before).credit);
         // Several threads compact; the sum of their credit also stays below the limit.
         let issued = self.credit.fetch_update(Ordering::SeqCst, Ordering::SeqCst, new);
@@ -370,11 +374,9 @@ impl Runs {
     /// Debt begins (state lock held): advances credit until the first beats of compactions pay,
     /// which may take a while if many indexes are in debt.
     fn advance_credit(&self, state: &RunsState, debtors: u64) {
-        let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
-        let generation = self.generation_bytes();
-        let room = room_bytes(state.deepest().unwrap_or(0), sealed, active, generation);
-        let advance = generation / ADVANCE_PART * debtors;
-        let paid = throttle::credit(advance, 1, 1, debtors, room, 0);
+        let room = self.credit_room(state, state.deepest().unwrap_or(0));
+        let advance = self.generation_bytes() / ADVANCE_PART * debtors;
+        let paid = ingest::credit(advance, 1, 1, debtors, room, 0);
         self.rt.journal.note(Law::Credit, self.now_ns(), || {
             (vec![advance, 1, 1, debtors, room, 0], vec![paid.credit, paid.unpaid])
         });

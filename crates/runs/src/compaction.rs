@@ -7,7 +7,6 @@ pub(crate) mod candidates;
 mod install;
 mod job;
 mod jobs;
-pub(crate) mod picker;
 mod together;
 mod trivial_move;
 pub(crate) mod version_filter;
@@ -18,10 +17,6 @@ pub(crate) use jobs::{CompactionJobs, Owing};
 pub(crate) use together::Together;
 
 use crate::Runs;
-use crate::compaction::picker::{
-    CompactionTurn, FREES_NOTHING, Facts, Rest, Spare, TIER_RUNS_SHORT, bytes_per_run,
-};
-use crate::compaction::picker::{choose, next_rest, numbers, spare_beside, turn_numbers};
 use crate::compaction::version_filter::Rules;
 use crate::run::damage::READ_TRIES;
 use crate::run::file::Run;
@@ -29,6 +24,11 @@ use crate::state::{Index, READ, RunsState};
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Code, Error, Generation, IndexId, Kind, Lsn, Result, metrics::Metric};
 use evenkeel_sched::Class;
+use evenkeel_sched::laws::compaction::{
+    CompactionTurn, FREES_NOTHING, Facts, Rest, Spare, bytes_per_run, choose, next_rest, numbers,
+    spare_beside, turn_numbers,
+};
+use evenkeel_sched::laws::depths::TIER_RUNS_SHORT;
 use job::{JobStep, Order};
 use std::collections::BTreeMap;
 use std::ops::Range;

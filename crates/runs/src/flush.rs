@@ -3,7 +3,6 @@
 //! every view.
 
 use crate::Runs;
-use crate::admission::throttle;
 use crate::compaction::version_filter::{Rules, VersionFilter};
 use crate::memtable::{MemIter, Memtable};
 use crate::read::source::{Item, Version};
@@ -13,6 +12,7 @@ use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Code, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::run::ManifestOp;
+use evenkeel_sched::laws::ingest;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl Runs {
         Ok(Beat::More)
     }
 
-    /// Rests after a beat of a flush that is not urgent (`throttle::flush_rest_ns`): no other
+    /// Rests after a beat of a flush that is not urgent (`ingest::flush_rest_ns`): no other
     /// generation waits, nor a checkpoint, nor a full disk. Only for the flushing thread.
     pub fn flush_rest(&self) {
         let seen = self.flush_event.now();
@@ -132,7 +132,7 @@ impl Runs {
         let rest_ns = match &*self.flush_job.lock() {
             Some(job) if !is_hasty && !self.holds_log(job) => {
                 let inputs = [job.done_permille(), now.saturating_sub(job.first_ns), job.fill_ns];
-                let rest_ns = throttle::flush_rest_ns(inputs[0], inputs[1], inputs[2]);
+                let rest_ns = ingest::flush_rest_ns(inputs[0], inputs[1], inputs[2]);
                 let what = || (inputs.to_vec(), vec![rest_ns]);
                 self.rt.journal.note_some(Law::FlushRest, || now, what);
                 rest_ns
@@ -184,7 +184,7 @@ impl Runs {
     fn set_flush_pace(&self, done: u64, took_ns: u64) {
         let FlushMeter { whole_ns_per_kib: whole, entries_ns_per_kib: entries } =
             *self.flush_meter.lock();
-        let pace = throttle::flush_pace_ns(whole, entries, done, took_ns);
+        let pace = ingest::flush_pace_ns(whole, entries, done, took_ns);
         if self.flush_line.set(pace) != pace {
             let what = || (vec![whole, entries, done, took_ns], vec![pace]);
             self.rt.journal.note_some(Law::FlushPace, || self.now_ns(), what);
@@ -198,7 +198,7 @@ impl Runs {
             let mut meter = self.flush_meter.lock();
             let add = |known: &mut u64, until: u64| {
                 let took = until.saturating_sub(times.begun_ns);
-                *known = throttle::flush_ns_per_kib(*known, bytes, took);
+                *known = ingest::flush_ns_per_kib(*known, bytes, took);
             };
             add(&mut meter.whole_ns_per_kib, now);
             add(&mut meter.entries_ns_per_kib, times.entries_until_ns);

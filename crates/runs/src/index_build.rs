@@ -5,7 +5,6 @@
 //! packed into numbers (`packed`); others are kept as they are (`plain`).
 
 use crate::Runs;
-use crate::compaction::picker::RUNS_TRIGGER;
 use crate::compaction::{READ_AHEAD, SEGMENT_BYTES};
 use crate::read::run_iter::{BlockLoader, RunIter};
 use crate::read::source::{Direction, Merger, Source};
@@ -16,6 +15,7 @@ use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Cause, Code, Error, Generation, IndexId, Lsn, Result, metrics::Metric};
 use evenkeel_format::record::entry_op;
 use evenkeel_format::run::{ManifestOp, RunVersion};
+use evenkeel_sched::laws::depths::RUNS_TRIGGER;
 use std::sync::Arc;
 
 mod packed;

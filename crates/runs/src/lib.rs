@@ -32,21 +32,8 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use admission::pace::compaction_rate;
-pub use admission::throttle::{
-    GENERATIONS_MAX, allowed_bytes, credit_bytes, decide as decide_throttle, pays_bytes,
-    room_bytes, tight_ns,
-};
-pub use admission::throttle::{Owed, enough_for_compactions, owed_bytes, pace_ns, tightest};
-pub use admission::{ADVANCE_PART, MemReserved};
+pub use admission::MemReserved;
 pub use compaction::CompactionFigures;
-pub use compaction::picker::{COMPACTION_HELPERS_MAX, compaction_helpers};
-pub use compaction::picker::{
-    CompactionTurn, decide_compaction, decide_compaction_turn, next_compaction,
-};
-pub use compaction::picker::{
-    FREES_NOTHING, RUNS_HELP, RUNS_LIMIT, RUNS_TRIGGER, bytes_per_run, passes,
-};
 pub use index_build::{
     BuiltEntries, BuiltPart, CHECK_EVERY, DuplicateKey, RunPlan, Sorted, Unsorted,
 };
@@ -56,6 +43,7 @@ pub use read::prune::{Asked, Summary, SummaryBuilder};
 pub use read::run_iter::block_read_bytes;
 pub use read::source::Direction;
 pub use read::unique::UniqueGuard;
+pub use run::file::path as file_path;
 pub use runs::{CurrentFn, Lent, Runs, entry_bytes};
 
 use evenkeel_base::{IndexId, Lsn, Result};

@@ -1,9 +1,8 @@
 //! The component: indexes, generations, views. Locking: `state` guards short memory work only; no
 //! thread waits, reads or writes under it.
 
+use crate::admission::SpaceQueues;
 use crate::admission::pace::Pace;
-use crate::admission::rate_limiter::RateLimiter;
-use crate::admission::wait_queue::SpaceQueues;
 use crate::compaction::{CompactionJobs, Ingest, READ_AHEAD, Together};
 use crate::flush::{Fill, FlushJob, FlushMeter};
 use crate::index_build::CHECK_EVERY;
@@ -31,7 +30,7 @@ use evenkeel_base::{
 use evenkeel_format::record::Entry;
 use evenkeel_format::run::hash_key;
 use evenkeel_io::{Event, Runtime, Woken};
-use evenkeel_sched::{GhostCache, Scheduler};
+use evenkeel_sched::{GhostCache, RateLimiter, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -335,6 +334,12 @@ impl Runs {
         index.valid_from = spec.valid_from;
         state.note_runs(spec.id);
         self.changed(&state);
+    }
+
+    /// Panics if runs, files and indexes contradict each other. For debug builds.
+    #[cfg(debug_assertions)]
+    pub fn check_invariants(&self) {
+        self.state.read().check();
     }
 
     pub(crate) fn next_file(&self) -> u64 {

@@ -8,13 +8,14 @@
 //! longer belong, for checkpoints.
 
 use crate::compaction::candidates::CompactionCandidates;
-use crate::compaction::picker::{Facts, RUNS_PACED, RUNS_TRIGGER, is_restless, is_worth_freeing};
 use crate::compaction::{CompactionMode, Owing};
 use crate::memtable::Memtable;
 use crate::run::damage::DamagedFile;
 use crate::run::file::{Run, RunFile, RunPlace, RunSegment};
 use evenkeel_base::{Error, Generation, IndexId, Lsn, TxnId};
 use evenkeel_format::run::{ManifestOp, SliceInfo};
+use evenkeel_sched::laws::compaction::{Facts, is_restless, is_worth_freeing};
+use evenkeel_sched::laws::depths::{RUNS_PACED, RUNS_TRIGGER};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -481,7 +482,7 @@ impl RunsState {
     }
 
     /// The invariants of this file, and that runs said to be inputs of compactions are there.
-    #[cfg(test)]
+    #[cfg(debug_assertions)]
     pub(crate) fn check(&self) {
         let runs = || self.indexes.iter().flat_map(|(id, i)| i.runs.iter().map(move |r| (*id, r)));
         let trimmed = runs().filter(|(_, r)| !r.low.is_empty()).map(|(id, r)| (id, r.number));

@@ -25,6 +25,8 @@ pub const SMALL: Geometry = Geometry {
     listed_chains: None,
     build_bytes: None,
     commit_segment_ids: Some(16),
+    machine_bytes: None,
+    available_bytes: None,
 };
 
 /// Opens the database of a simulation.
@@ -143,7 +145,7 @@ impl<'a> Actor<'a> {
         let def = self.db.definition(name)?;
         let model_key = key_of(&def, id);
         let (txn, own) = self.txn()?;
-        txn.table(name)?.upsert(&whole(&def, &key, &row), &[])?;
+        txn.table(name)?.put(&whole(&def, &key, &row))?;
         own.set(model_key, Some(row));
         Ok(())
     }
@@ -203,7 +205,7 @@ impl<'a> Actor<'a> {
             model.row_at(model_key, model.last()).cloned()
         };
         let (txn, own) = self.txn()?;
-        let mut table = txn.table(name)?;
+        let table = txn.table(name)?;
         let mut stream = table.large_value()?;
         let text = "s".repeat(len);
         for piece in text.as_bytes().chunks(5_000) {
@@ -211,7 +213,7 @@ impl<'a> Actor<'a> {
         }
         let large = vec![(key.len() + B, stream.finish()?)];
         let row = own.effects.get(&model_key).cloned().flatten().or(known);
-        if table.update_large(&key, &[], large)?
+        if table.update_large(&key, (), large)?
             && let Some(mut row) = row
         {
             row[B] = V::Text(text);

@@ -239,7 +239,7 @@ impl Session {
         let (key, def) = (target.key(), target.def.clone());
         let done = self.streamed(&target, row.get(B)).and_then(|large| {
             let values = whole(&def, &key, &row);
-            let mut table = self.open().txn.table(&target.name)?;
+            let table = self.open().txn.table(&target.name)?;
             match large.is_empty() {
                 true => table.insert(&values),
                 false => table.insert_large(&values, large),
@@ -299,7 +299,7 @@ impl Session {
         let key = target.key();
         let open = self.open();
         let table = open.txn.table(&target.name);
-        match table.and_then(|mut t| t.insert_or_ignore(&whole(&target.def, &key, &row))) {
+        match table.and_then(|t| t.insert_or_ignore(&whole(&target.def, &key, &row))) {
             Ok(true) => {
                 let row = self.numbered("insert or ignore", &target, row, None);
                 self.inserted("insert or ignore", &target, row)
@@ -316,7 +316,7 @@ impl Session {
 
     fn insert_many(&mut self, target: Target) -> Step {
         let n = 2 + self.rng.below(12) as i64;
-        self.insert_rows("insert many", &target, n, |mut table, rows| {
+        self.insert_rows("insert many", &target, n, |table, rows| {
             let rows: Vec<Vec<ValueRef<'_>>> =
                 rows.iter().map(|r| r.iter().map(Value::as_ref).collect()).collect();
             table.insert_many(rows.iter().map(|r| &r[..]))
@@ -325,7 +325,7 @@ impl Session {
 
     fn bulk_load(&mut self, target: Target) -> Step {
         let n = 1 + self.rng.below(60) as i64;
-        self.insert_rows("bulk load", &target, n, |mut table, rows| {
+        self.insert_rows("bulk load", &target, n, |table, rows| {
             let loaded = table.bulk_load(rows)?;
             assert_eq!(loaded, rows.len() as u64);
             Ok(None)
@@ -384,7 +384,7 @@ impl Session {
         let changes = if by_change { &changes[..] } else { &[] };
         let open = self.open();
         let table = open.txn.table(&target.name);
-        match table.and_then(|mut t| t.upsert(&whole(&target.def, &key, &row), changes)) {
+        match table.and_then(|t| t.upsert(&whole(&target.def, &key, &row), changes)) {
             Ok(true) => self.inserted("upsert", &target, row),
             Ok(false) => {
                 self.world.events.hit("upsert changed a row");
@@ -415,7 +415,7 @@ impl Session {
             let position = |at: usize| places.iter().position(|p| *p == at).unwrap_or(0) + first;
             let plain = changes.iter().filter(|(at, _)| large.is_empty() || *at != B);
             let values: Vec<_> = plain.map(|(at, v)| (position(*at), v.value())).collect();
-            let mut table = self.open().txn.table(&target.name)?;
+            let table = self.open().txn.table(&target.name)?;
             match large.is_empty() {
                 true => table.update(&refs(&key), &values),
                 false => table.update_large(&refs(&key), &values, large),
@@ -455,7 +455,7 @@ impl Session {
     fn delete(&mut self, target: Target) -> Step {
         let key = target.key();
         let open = self.open();
-        let done = open.txn.table(&target.name).and_then(|mut t| t.delete(&refs(&key)));
+        let done = open.txn.table(&target.name).and_then(|t| t.delete(&refs(&key)));
         match done {
             Ok(true) => {
                 let key = self.key(&target);

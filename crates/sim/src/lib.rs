@@ -9,6 +9,7 @@
 
 pub mod actor;
 mod change;
+mod copy;
 pub mod events;
 pub mod expected;
 pub mod interleave;

@@ -150,7 +150,7 @@ impl Session {
         let share = self.rng.one_in(3);
         let mut row = evenkeel::Row::new();
         let open = self.open();
-        let done = open.txn.table(&target.name).and_then(|mut t| match share {
+        let done = open.txn.table(&target.name).and_then(|t| match share {
             true => t.get_for_share(&refs(&key), wait, &mut row),
             false => t.get_for_update(&refs(&key), wait, &mut row),
         });
@@ -182,7 +182,7 @@ impl Session {
         let keys: Vec<_> = keys.iter().map(|key| refs(key)).collect();
         let keys: Vec<_> = keys.iter().map(|key| &key[..]).collect();
         let mut read: BTreeMap<i64, Row> = BTreeMap::new();
-        let done = self.open().txn.table(&target.name).and_then(|mut t| {
+        let done = self.open().txn.table(&target.name).and_then(|t| {
             t.get_many(&keys, &mut |i, row| {
                 read.insert(ids[i], values_of(row, target)?);
                 Ok(())
@@ -212,7 +212,7 @@ impl Session {
         };
         let first = self.rng.one_in(2);
         let table = self.open().txn.table(&target.name);
-        let done = table.and_then(|mut t| if first { t.first() } else { t.last() });
+        let done = table.and_then(|t| if first { t.first() } else { t.last() });
         let read = match done.and_then(|r| r.map(|r| row_values(&r, &target.def)).transpose()) {
             Ok(read) => read,
             Err(error) => return self.lock_failed("first or last", &error),
@@ -326,7 +326,7 @@ impl Session {
             read.push(row_values(row, &target.def)?);
             Ok(read.len() < 20)
         };
-        let done = self.open().txn.table(&target.name).and_then(|mut t| match by_index {
+        let done = self.open().txn.table(&target.name).and_then(|t| match by_index {
             Some(index) => t.index(&index)?.scan_for_update(Range::ALL, direction, wait, &mut keep),
             None => t.scan_for_update(range, direction, wait, &mut keep),
         });

@@ -252,6 +252,8 @@ impl Run<'_> {
             // In some lives checkpoints list at most one chain, or none.
             listed_chains: self.rng.one_in(2).then(|| self.rng.below(2) as usize),
             commit_segment_ids: Some(16),
+            machine_bytes: None,
+            available_bytes: None,
         };
         let mut options = Options::new().env(sim.env()).geometry(geometry);
         options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));
@@ -633,8 +635,11 @@ impl Run<'_> {
         let on = world.clone();
         let closed = Arc::new(AtomicBool::new(false));
         let done = closed.clone();
-        self.thread(sim, "close", move || match db.close() {
-            Ok(()) => done.store(true, Ordering::SeqCst),
+        self.thread(sim, "close", move || match db.clone().close() {
+            Ok(()) => {
+                db.check_unused();
+                done.store(true, Ordering::SeqCst);
+            }
             Err(_) if at.is_crashed() => {}
             Err(_) if faulty => {}
             Err(error) if on.is_damage(&error) => {}
@@ -672,7 +677,7 @@ impl Run<'_> {
         let ended =
             stats.get(Metric::CompactionsFinished) + stats.get(Metric::CompactionsAbandoned);
         if world.sim.is_crashed() && merging > ended {
-            self.events.hit("merge cut by crash");
+            self.events.hit("compaction cut by crash");
         }
         let report = world.db.recovery();
         self.events.add("row replayed", report.rows);

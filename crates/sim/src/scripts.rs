@@ -3,9 +3,10 @@
 //!
 //! `bodies` has the work of most scripts, `add_index` that of scripts which build indexes next to
 //! sessions, `closing` a close on a slow device, `below_sync` commits that do not wait for a sync,
-//! and `temporary` the temporary tables that a restart drops.
+//! `temporary` the temporary tables that a restart drops, and `backup` a copy of the database.
 
 mod add_index;
+mod backup;
 mod below_sync;
 mod bodies;
 mod closing;
@@ -199,6 +200,9 @@ pub fn verify(
     if script.name.starts_with("chains in") {
         check_freed(sim, db, model)?;
     }
+    if let "backup" | "armed backup" = script.name {
+        backup::check(sim, script.name == "armed backup")?;
+    }
     if script.name.starts_with("add index") {
         add_index::check(sim, db, script.name, which)?;
     }
@@ -272,6 +276,15 @@ fn builds(
     }
 }
 
+/// A script that takes an armed backup beside sessions.
+fn armed_backup(geometry: Geometry) -> Script {
+    let seen = Arc::new(Seen::of(backup::PHASES));
+    let of = seen.clone();
+    let run = move |sim: &SimEnv, a: &mut Actor<'_>| backup::armed(sim, a, &of);
+    let reached = &[(Metric::BackupsCompleted, 1), (Metric::UnloggedValueBytes, 50_000)];
+    Script { seen, is_scheduled: true, ..script("armed backup", 6, geometry, 20, run, reached) }
+}
+
 /// A script whose close leaves dirty pages.
 fn close() -> Script {
     let seen = Arc::new(Seen::of(closing::FILES));
@@ -293,10 +306,11 @@ pub fn scripts() -> Vec<Script> {
     use Metric::*;
     use bodies::*;
     let tiny = Geometry { generation_bytes: Some(16 << 10), ..SMALL };
-    // Sorted in more runs than one merge takes.
+    // Sorted in more runs than one compaction takes.
     let built = Geometry { build_bytes: Some(256), ..SMALL };
     let undo = Geometry { undo_bytes: Some(16 << 10), ..SMALL };
     let unlogged = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
+    let copied = Geometry { logged_value_bytes: Some(4 << 10), ..tiny };
     let listed = Geometry { generation_bytes: Some(1 << 10), listed_chains: Some(1), ..SMALL };
     vec![
         script("insert", 1, SMALL, 40, inserts, &[(Commits, 12)]),
@@ -304,7 +318,7 @@ pub fn scripts() -> Vec<Script> {
         script("update and delete", 1, SMALL, 60, updates_and_deletes, &[(RowsDeleted, 20)]),
         script("page flush and checkpoint", 1, SMALL, 100, checkpoints, &[(Checkpoints, 3)]),
         script("memtable flush", 2, tiny, 50, flush, &[(MemtableFlushes, 2)]),
-        script("merge", 6, tiny, 50, merge, &[(CompactionsFinished, 1)]),
+        script("compaction", 6, tiny, 50, compaction, &[(CompactionsFinished, 1)]),
         script("log rotation", 12, SMALL, 20, rotation, &[(LogRotations, 2), (LogRecycled, 1)]),
         script("add index", 1, built, 100, add_index::alone, &[(BuildCompactions, 1)]),
         builds(
@@ -324,6 +338,15 @@ pub fn scripts() -> Vec<Script> {
         script("chains in lists found", 1, listed, 20, chain_lists_found, &[]),
         script("chains in lists freed", 1, listed, 20, chains_freed, &[]),
         script("temporary tables", 2, SMALL, 40, temporary::script, &[(Commits, 8)]),
+        script(
+            "backup",
+            6,
+            copied,
+            20,
+            backup::script,
+            &[(BackupsCompleted, 1), (UnloggedValueBytes, 10_000)],
+        ),
+        armed_backup(copied),
         script("two-phase commit", 1, SMALL, 100, two_phases, &[(Rollbacks, 1)]),
         script("recovery", 1, SMALL, 300, recovery, &[(RowsRolledBack, LOST as u64)]),
         script("killed", 1, SMALL, 300, killed, &[(Checkpoints, 2)]),

@@ -25,6 +25,9 @@ pub struct Open {
     pub number: u64,
 }
 
+/// After this many steps a session checks the engine's state in memory.
+const CHECK_EVERY: u64 = 40;
+
 /// A session.
 pub struct Session {
     /// Shared with the others.
@@ -49,9 +52,12 @@ impl Session {
 
     /// Runs all operations of the session.
     pub fn run(mut self) {
-        for _ in 0..self.world.shape.ops {
+        for n in 1..=self.world.shape.ops {
             if self.world.sim.is_crashed() || self.step().is_err() {
                 return;
+            }
+            if n % CHECK_EVERY == 0 {
+                self.world.db.check_invariants();
             }
         }
         let _ = self.end_rollback();
@@ -98,6 +104,9 @@ impl Session {
                 }
                 Err(error) => self.failed("log_size", &error),
             };
+        }
+        if self.rng.one_in(3) {
+            return self.back_up();
         }
         match self.world.db.checkpoint() {
             Ok(()) => {

@@ -93,7 +93,7 @@ pub fn check_at(
 ) -> Result<(), Trouble> {
     for name in modelled(db) {
         // From here on the transaction uses the table, so its tree and indexes stay.
-        let entered = txn.table(&name).and_then(|mut t| t.first());
+        let entered = txn.table(&name).and_then(|t| t.first());
         match entered {
             Err(error) if !strict && is_of_schema(&error) => continue,
             other => other?,

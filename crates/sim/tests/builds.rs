@@ -1,17 +1,17 @@
-//! Index builds among savepoints, partial rollbacks, aborts, flushes, compactions and crashes, and
-//! nothing else: few rows, a comparison of everything after each build. `EVENKEEL_SIM_BUILDS` says
-//! how many seeds (default 600), `EVENKEEL_SIM_FROM` where they begin.
+//! Index builds beside savepoints, partial rollbacks, aborts, flushes, compactions and crashes, and
+//! nothing else. There are few rows, and each build is followed by a comparison of everything.
+//! `EVENKEEL_SIM_BUILDS` is the number of seeds (default 600), `EVENKEEL_SIM_FROM` the first one.
 
 use evenkeel_sim::Events;
 use evenkeel_sim::run::Config;
 use evenkeel_sim::seeds::{number, run_all};
 use std::sync::Arc;
 
-/// What the seeds must reach together.
+/// Events that the seeds together must reach.
 const EXPECTED: &[&str] = &[
     "build cut by crash",
     "build refused for duplicates",
-    "built runs merged",
+    "built runs compacted",
     "closed and reopened",
     "index built",
     "memtable flushed",
@@ -20,7 +20,7 @@ const EXPECTED: &[&str] = &[
     "recovered",
     "recovery cut by crash",
     "rolled back to a savepoint",
-    "runs merged into the bottom",
+    "runs compacted into the bottom",
     "statement undone for a duplicate",
     "table busy",
     "transaction rolled back",
@@ -28,11 +28,11 @@ const EXPECTED: &[&str] = &[
     "undo spilled",
 ];
 
-/// Seeds that reach all of that.
+/// The number of seeds from which on all events must occur.
 const SEEDS: u64 = 300;
 
 #[test]
-fn builds_among_rollbacks_find_every_row() {
+fn index_builds_beside_rollbacks_find_every_row() {
     let (first, count) = (number("EVENKEEL_SIM_FROM", 1), number("EVENKEEL_SIM_BUILDS", 600));
     let events = Arc::new(Events::default());
     let outcomes = run_all(first, count, Config::builds(), &events);

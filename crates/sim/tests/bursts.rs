@@ -1,5 +1,5 @@
-//! More is inserted than a flush can follow, by many sessions on a slow device, in virtual time
-//! (G1): they get what it can follow, and at no time do all of them stand still for a whole flush.
+//! Many sessions insert more than flushes can follow, on a slow device, in virtual time (G1). The
+//! sessions get the rate that flushes can follow, and they never all stand still for a whole flush.
 
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Durability, Geometry, IndexSpec, Isolation, Metric,
@@ -18,8 +18,8 @@ const BYTES_PER_SEC: u64 = 8_000_000;
 const MS: u64 = 1_000_000;
 const BATCH: u64 = 10;
 
-/// Rows of 80 bytes and as much in each of many indexes. Commits wait for no sync: what holds the
-/// sessions up is the buffer of the log first, then flushes.
+/// A table with rows of 80 bytes and an entry of the same size in each of many indexes. Commits do
+/// not wait for a sync, so the sessions wait for the buffer of the log at first, then for flushes.
 fn world(seed: u64) -> (SimEnv, Arc<Database>) {
     let options = SimOptions { latency: true, ..SimOptions::quiet(seed) };
     let sim = SimEnv::on(SimDisk::new(seed), options);
@@ -37,7 +37,8 @@ fn world(seed: u64) -> (SimEnv, Arc<Database>) {
     (sim, Arc::new(db))
 }
 
-/// When rows were inserted, by sessions that insert so many each as fast as they can.
+/// Runs sessions that each insert this many rows as fast as they can. Returns the times at which
+/// rows were inserted.
 fn insert(sim: &SimEnv, db: &Arc<Database>, rows: u64) -> Vec<u64> {
     let ended = Arc::new(Mutex::new(Vec::new()));
     let session = |session: u64| {
@@ -46,8 +47,8 @@ fn insert(sim: &SimEnv, db: &Arc<Database>, rows: u64) -> Vec<u64> {
             let mut rng = Rng::new(session);
             for batch in 0..rows / BATCH {
                 let begun = db.begin(Isolation::ReadCommitted, Access::ReadWrite);
-                let mut txn = begun.expect("begins");
-                let mut table = txn.table("t").expect("table");
+                let txn = begun.expect("begins");
+                let table = txn.table("t").expect("table");
                 for row in 0..BATCH {
                     let id = ((session << 32) + batch * BATCH + row) as i64;
                     let pad: Vec<u8> = (0..8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
@@ -65,7 +66,7 @@ fn insert(sim: &SimEnv, db: &Arc<Database>, rows: u64) -> Vec<u64> {
     ended
 }
 
-/// The longest time in which nobody inserted, and the fewest rows of a whole second, of those from
+/// The longest time in which no session inserted a row, and the fewest rows of a whole second from
 /// the fourth on.
 fn evenness(begun: u64, ended: &[u64]) -> (u64, usize) {
     let gap = ended.windows(2).map(|pair| pair[1] - pair[0]).max().expect("some") / MS;
@@ -79,11 +80,12 @@ fn evenness(begun: u64, ended: &[u64]) -> (u64, usize) {
     (gap, rows.into_iter().skip(3).min().expect("seconds"))
 }
 
-/// Twice as long: all indexes have too many runs at the same time. Before what their compactions
-/// owe together counted (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`) all sessions stood
-/// still for up to 3.6 s.
+/// Runs twice as long, so all indexes have too many runs at the same time. Before the rate of
+/// ingest followed from what all their compactions owe together
+/// (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`), all sessions stood still for up to 3.6
+/// s.
 #[test]
-fn merges_that_are_due_together_slow_ingest_and_do_not_stop_it() {
+fn compactions_due_together_slow_ingest_and_do_not_stop_it() {
     let (sim, db) = world(5);
     sim.set_device(BYTES_PER_SEC);
     let begun = sim.now_ns();
@@ -96,7 +98,7 @@ fn merges_that_are_due_together_slow_ingest_and_do_not_stop_it() {
     let debt =
         stats.stalls.iter().find(|(cause, _)| *cause == "compaction_debt").expect("a cause").1;
     println!("{took} ms, {rate} a second, {least} in the least, longest gap {gap} ms, {debt:?}");
-    // Compactions are far behind, and ingest has their pace.
+    // Compactions are far behind, and ingest has the rate that they can follow.
     assert!(
         stats.get(Metric::CompactionsFinished) > 2 * INDEXES as u64
             && debt.over_1ms > 100 * SESSIONS
@@ -108,7 +110,7 @@ fn merges_that_are_due_together_slow_ingest_and_do_not_stop_it() {
 }
 
 #[test]
-fn who_writes_more_than_a_flush_can_follow_has_its_pace() {
+fn writers_faster_than_a_flush_get_its_rate() {
     let (sim, db) = world(5);
     sim.set_device(BYTES_PER_SEC);
     let begun = sim.now_ns();
@@ -121,7 +123,7 @@ fn who_writes_more_than_a_flush_can_follow_has_its_pace() {
     let (gap, _) = evenness(begun, &ended);
     let took = (ended.last().expect("some") - begun) / MS;
     println!("{took} ms, {flushes} flushes, longest gap {gap} ms, log and memtables {waits:?}");
-    // All of them wait for the log's buffer and for flushes, of which each takes seconds.
+    // All sessions wait for the log's buffer and for flushes, each of which takes seconds.
     assert!(flushes >= 5 && took / flushes > 2_000);
     assert!(waits.iter().all(|waits| waits.over_1ms > 10 * SESSIONS), "{waits:?}");
     assert!(gap < 400, "nobody inserts for {gap} ms");

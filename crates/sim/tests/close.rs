@@ -1,5 +1,5 @@
-//! How long a close takes, in virtual time: on a device that has not written in time what is dirty,
-//! the rest is left to the next open.
+//! The duration of a close, in virtual time. If the device is too slow to write all dirty pages in
+//! time, the close leaves the rest to the next open.
 
 use evenkeel::{Access, Isolation, Metric, ValueRef};
 use evenkeel_io::sim::SimOptions;
@@ -8,7 +8,8 @@ use evenkeel_io::{Env, SimDisk, SimEnv};
 mod filled;
 use filled::{ROWS, filled, opened};
 
-/// The seconds in which a database is closed, and whether the next open finds it clean.
+/// Closes a database. Returns the seconds that the close took, and whether the next open finds the
+/// database clean.
 fn closed(seed: u64, bytes_per_sec: Option<u64>) -> (f64, bool) {
     let sim = SimEnv::on(SimDisk::new(seed), SimOptions::quiet(seed));
     let db = filled(&sim);
@@ -24,9 +25,9 @@ fn closed(seed: u64, bytes_per_sec: Option<u64>) -> (f64, bool) {
     let db = opened(&sim);
     let report = db.check().expect("checks");
     assert!(report.problems.is_empty() && report.rows == ROWS as u64, "{:?}", report.problems);
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
     let last = txn.table("t").expect("is there").last().expect("reads").expect("rows are there");
-    assert_eq!(last.get("id").expect("column"), ValueRef::Int(ROWS - 1));
+    assert_eq!(last.value("id").expect("column"), ValueRef::Int(ROWS - 1));
     let clean = db.recovery().clean;
     drop(txn);
     db.close().expect("closes");

@@ -1,6 +1,6 @@
-//! Rung 2 of the ladder: scripts that crash at each change of the disk in turn, and for each crash
-//! the disks that may survive it; each is opened and verified in full. After a kill of the process
-//! the machine crashes as well, once the next process has opened and closed the database.
+//! Rung 2 of the ladder: scripts that crash at each change of the disk in turn. Each disk that may
+//! survive a crash is opened and verified in full. After a kill of the process the machine crashes
+//! as well, once the next process has opened and closed the database.
 
 use evenkeel::Result;
 use evenkeel_base::sync::Mutex;
@@ -9,21 +9,26 @@ use evenkeel_io::{SimDisk, SimEnv};
 use evenkeel_sim::actor::{Actor, open};
 use evenkeel_sim::model::Model;
 use evenkeel_sim::scripts::{Script, check, check_reached, scripts, starts};
+use evenkeel_sim::seeds::number;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Seeds of each script, more where its stride is longer, and disks that all together must leave,
-/// different in their bytes.
+/// The number of seeds of each script (more if its stride is longer), and the number of disks with
+/// different bytes that all scripts together must leave.
 const ROUNDS: u64 = 6;
 const STATES: usize = 10_000;
+/// Disks of each crash point and policy, unless `EVENKEEL_SIM_SURVIVORS` says so.
+const SURVIVORS: u64 = 1;
+
 fn explore(seed: u64, script: &Script, starts: &[(SimDisk, Model)]) -> Explored {
     let Script { name, stride, geometry, body, .. } = script;
     let start = &starts[(seed - 1) as usize % starts.len()];
     let nth = Explore::nth(seed - 1, *stride);
     let schedule = if script.is_scheduled { seed } else { nth.seed };
-    Explore { rounds: 2, seed: schedule, ..nth }.run(
+    let rounds = number("EVENKEEL_SIM_SURVIVORS", SURVIVORS);
+    Explore { rounds, seed: schedule, ..nth }.run(
         &start.0,
         |sim, notes: &Arc<Mutex<Model>>| {
             *notes.lock() = start.1.clone();
@@ -49,22 +54,23 @@ fn explore(seed: u64, script: &Script, starts: &[(SimDisk, Model)]) -> Explored 
             if let Err(why) = done {
                 panic!(
                     "script {name}, {which}: {why}\nreplay: EVENKEEL_SIM_SCRIPT='{name}' \
-                     EVENKEEL_SIM_FROM={seed} cargo test -p evenkeel-sim --test crashes"
+                     EVENKEEL_SIM_SURVIVORS={rounds} EVENKEEL_SIM_FROM={seed} \
+                     cargo test -p evenkeel-sim --test crashes"
                 );
             }
         },
     )
 }
 
-/// After a kill and a life that ended with a close the machine crashes: what the killed process had
-/// not synced and the other has found may be lost only now.
+/// Crashes the machine after a kill and a life that ended with a close. Bytes that the killed
+/// process had not synced, and that the next process has found, may be lost only now.
 fn check_lost(
     sim: &SimEnv,
     script: &Script,
     mut model: Model,
     which: Survivor,
 ) -> std::result::Result<(), String> {
-    // What was found is durable; in the life before it was written at least.
+    // The next process has made durable what it found; the killed process had at least written it.
     model.killed();
     sim.disk().crash_now();
     sim.stop();
@@ -78,7 +84,7 @@ fn check_lost(
     done.map_err(|why| format!("opened, closed, {policy:?}: {why}"))
 }
 
-/// Crash points and states of a script under these seeds, on every core.
+/// Runs a script with these seeds on every core. Returns its crash points and states.
 fn explore_all(seeds: Range<u64>, script: &Script) -> (u64, BTreeSet<u64>) {
     let (starts, next) = (starts(script), AtomicU64::new(seeds.start));
     let found = Mutex::new((0, BTreeSet::new()));
@@ -104,14 +110,13 @@ fn explore_all(seeds: Range<u64>, script: &Script) -> (u64, BTreeSet<u64>) {
 }
 
 #[test]
-fn scripts_at_every_change() {
+fn scripts_survive_a_crash_at_every_change() {
     let scripts = scripts();
     let var = |name: &str| std::env::var(name).ok();
     let only = var("EVENKEEL_SIM_SCRIPT").unwrap_or_default();
-    let number = |name: &str| var(name).and_then(|v| v.parse::<u64>().ok());
-    let from = number("EVENKEEL_SIM_FROM").unwrap_or(1);
-    let rounds = number("EVENKEEL_SIM_ROUNDS").unwrap_or(if only.is_empty() { ROUNDS } else { 1 });
-    // At least so many that the seeds together try every point, of one schedule or several.
+    let from = number("EVENKEEL_SIM_FROM", 1);
+    let rounds = number("EVENKEEL_SIM_ROUNDS", if only.is_empty() { ROUNDS } else { 1 });
+    // Enough rounds that the seeds together try every crash point, in one schedule or several.
     let of = |script: &Script| if only.is_empty() { rounds.max(script.stride) } else { rounds };
     assert!(scripts.iter().all(|script| ROUNDS.max(script.stride).is_multiple_of(script.stride)));
     let (mut all, mut points) = (BTreeSet::new(), 0);

@@ -1,11 +1,11 @@
-//! Rung 2 of the ladder: each script of the crash rung with a call of the disk that fails, for each
-//! of its calls or a sample of them, and for the calls of an open after a crash amid it. A call
-//! finds no space, or the disk is full from there on, or a sync finds no space, or a call has an
-//! I/O error (`life` says what must come of it).
+//! Rung 2 of the ladder: each script of the crash rung runs with one failing call of the disk, for
+//! each of its calls or a sample of them. The same is done with the calls of an open after a crash
+//! in the middle of the script. A call finds no space, or the disk is full from that call on, or a
+//! sync finds no space, or a call has an I/O error (`life` has the required outcomes).
 //!
-//! `EVENKEEL_SIM_FROM` is the seed (1), `EVENKEEL_SIM_CALLS` how many calls fail at most of each
-//! kind and part, `EVENKEEL_SIM_SCRIPT` and `EVENKEEL_SIM_CASE` replay one; `EVENKEEL_SIM_MATRIX`
-//! prints what came of which call.
+//! `EVENKEEL_SIM_FROM` is the seed (1). `EVENKEEL_SIM_CALLS` is the greatest number of calls of
+//! each kind and part that fail. `EVENKEEL_SIM_SCRIPT` and `EVENKEEL_SIM_CASE` replay one case;
+//! `EVENKEEL_SIM_MATRIX` prints the outcomes by kind of call.
 
 #[path = "failing_calls/life.rs"]
 mod life;
@@ -25,13 +25,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls of each kind that fail in a part of a script, at most.
+/// The greatest number of calls of each kind that fail in a part of a script.
 const CALLS: usize = 80;
 
 /// The system grants no more open files.
 const LIMIT: Failing = Failing::Errno(libc::EMFILE);
 
-/// What must have come of the calls that failed, in all scripts together.
+/// Outcomes that the failing calls of all scripts together must have had.
 const EXPECTED: &[(Part, Failing, &[Seen])] = &[
     (Part::Script, Failing::Space, &[Seen::Repeated, Seen::Told, Seen::Unnoticed]),
     (Part::Script, Failing::Full, &[Seen::Repeated, Seen::Told, Seen::Unnoticed]),
@@ -53,10 +53,10 @@ const EXPECTED: &[(Part, Failing, &[Seen])] = &[
     (Part::Open, Failing::Error, &[Seen::OpenRefused, Seen::Unnoticed]),
 ];
 
-/// What was seen, by part and what failed.
+/// Outcomes by part and kind of failure.
 type Counts = BTreeMap<(Part, Failing, Seen), u64>;
 
-/// What a call does.
+/// The kind of a call.
 fn what(noted: &Noted) -> &'static str {
     match noted.kinds.first() {
         Some(FaultKind::ReadError) => "read",
@@ -71,7 +71,7 @@ fn what(noted: &Noted) -> &'static str {
     }
 }
 
-/// The directory or file that it is about.
+/// The directory or file of the call.
 fn place(noted: &Noted) -> &str {
     match noted.path.split('/').next() {
         _ if noted.path.ends_with(".tmp") && !noted.path.ends_with("new.tmp") => "a trial",
@@ -80,7 +80,7 @@ fn place(noted: &Noted) -> &str {
     }
 }
 
-/// So many of these, evenly spread, the first and the last among them.
+/// At most this many of the calls, evenly spread, with the first and the last.
 fn sample(calls: &[u64], most: usize, rng: &mut Rng) -> Vec<u64> {
     if calls.len() <= most.max(2) {
         return calls.to_vec();
@@ -106,7 +106,7 @@ fn samples_are_spread_from_the_first_to_the_last() {
     assert_eq!(sample(&calls[..7], 7, &mut Rng::new(1)), calls[..7]);
 }
 
-/// The cases of a part whose calls are known, and how many calls there are to choose from.
+/// The cases of a part whose calls are known, and the number of calls from which they are chosen.
 fn cases(clean: &Lived, part: Part, seed: u64, most: usize) -> (Vec<Case>, usize) {
     let range = match part {
         Part::Script => clean.opened_at + 1..=clean.ended_at,
@@ -132,22 +132,22 @@ fn cases(clean: &Lived, part: Part, seed: u64, most: usize) -> (Vec<Case>, usize
     (cases, all)
 }
 
-/// A failed write or sync stops writes, whatever file of the database it is of; only what an index
-/// build writes is thrown away instead.
+/// A failed write or sync of any file of the database must stop writes. Only the files of an index
+/// build are discarded instead.
 fn must_stop(script: &Script, case: Case, noted: &Noted) -> bool {
     let changes = matches!(what(noted), "write" | "sync");
     let place = place(noted);
     let builds = place == "runs" && script.name.starts_with("add index");
     let relied_on = ["wal", "pages", "dw", "evenkeel.super", "undo", "runs"].contains(&place);
     let is_final = match case.failing {
-        // A file that is made anew is made again where its sync finds no space.
+        // A new file whose sync finds no space is made again.
         Some(Failing::Errno(number)) => errno::fate(noted.of, number) == Fate::Final,
         failing => failing == Some(Failing::Error),
     };
     is_final && changes && relied_on && !builds
 }
 
-/// Writes never stop: the call is made again.
+/// Writes must not stop, because the engine repeats the call.
 fn must_go_on(case: Case, noted: &Noted) -> bool {
     match case.failing {
         Some(Failing::Errno(number)) => {
@@ -157,7 +157,7 @@ fn must_go_on(case: Case, noted: &Noted) -> bool {
     }
 }
 
-/// What the cases of a script have given.
+/// The results of the cases of a script.
 #[derive(Default)]
 struct Found {
     counts: Counts,
@@ -179,7 +179,7 @@ impl Found {
         self.failures.extend(other.failures);
     }
 
-    /// What came of the calls of a part.
+    /// The outcomes of the calls of a part, as text.
     fn told(&self, part: Part) -> String {
         let mut text = String::new();
         for failing in Failing::ALL {
@@ -263,13 +263,13 @@ fn clean(script: &Script, start: &(SimDisk, Model), case: Case) -> Lived {
     }
 }
 
-/// What a script and the opens after it give with failing calls.
+/// Runs a script, and opens after it, with failing calls.
 fn explore(script: &Script, seed: u64, most: usize, only: Option<&str>) -> Found {
     let starts = starts(script);
     let start = &starts[(seed - 1) as usize % starts.len()];
     let nothing = |part, call| Case { seed, part, failing: None, call };
     let whole = clean(script, start, nothing(Part::Script, 0));
-    // What is opened has crashed anywhere in the script.
+    // The database to open has crashed anywhere in the script.
     let change = 1 + Rng::new(seed).below(whole.changes);
     let cut = clean(script, start, nothing(Part::Cut, change));
     let crashed = (cut.disk.crash(CrashPolicy::Mixed, seed), cut.model);
@@ -288,7 +288,7 @@ fn explore(script: &Script, seed: u64, most: usize, only: Option<&str>) -> Found
 }
 
 #[test]
-fn a_failing_call_at_every_step() {
+fn scripts_survive_a_failure_of_any_call() {
     let var = |name: &str| std::env::var(name).ok();
     let number = |name: &str| var(name).and_then(|v| v.parse::<u64>().ok());
     let only = var("EVENKEEL_SIM_SCRIPT").unwrap_or_default();
@@ -314,19 +314,19 @@ fn a_failing_call_at_every_step() {
     }
 }
 
-/// Calls that fail of each row and column of the table and part.
+/// Failing calls for each row and column of the table and each part.
 const OF_EACH: usize = 2;
 
-/// The table of `errno`, row by row: each call that scripts and opens make fails with each number.
+/// The table of `errno`, row by row: calls of scripts and opens fail with each error number.
 #[test]
-fn each_error_of_each_call_has_its_fate() {
+fn each_error_number_of_each_call_has_its_listed_outcome() {
     let (mut all, mut cells) = (Found::default(), BTreeMap::new());
     for script in [growing()].iter().chain(scripts().iter().take(2)) {
         let start = &starts(script)[0];
         for (part, seed) in [(Part::Script, 1), (Part::Open, 2)] {
             let clean = clean(script, start, Case { seed, part, failing: None, call: 0 });
             let mut cases = Vec::new();
-            // A file that is missing is damage, for good.
+            // A missing file is damage, which lasts.
             for (_, number, _) in errno::TABLE.iter().filter(|(_, n, _)| *n != libc::ENOENT) {
                 for of in OsCall::ALL {
                     let fits = |noted: &&Noted| {
@@ -351,10 +351,10 @@ fn each_error_of_each_call_has_its_fate() {
     assert!(missing.is_empty(), "never called: {missing:?}");
 }
 
-/// A thread that the system does not give once is asked for again, whichever of an open it is; one
-/// that it never gives is the error of the open, which leaves nothing behind.
+/// If the system refuses a thread of an open once, the open requests that thread again. If the
+/// system refuses it always, the open fails with that error and leaves nothing behind.
 #[test]
-fn an_open_waits_for_each_of_its_threads() {
+fn an_open_requests_a_refused_thread_again() {
     let script = &scripts()[0];
     let start = &starts(script)[0].0;
     let tried = |when| {
@@ -384,7 +384,7 @@ fn an_open_waits_for_each_of_its_threads() {
     assert!(threads > 3, "{threads}");
     for from in 1..=threads {
         let (closed, struck, left) = tried(When::From(from));
-        // It was asked for more than once.
+        // The open requested the thread more than once.
         assert!(struck > 1, "{from}: {struck}");
         assert_eq!(closed.map_err(|error| error.code()), Err(Code::ThreadSpawn), "{from}");
         let sim = SimEnv::on(left, SimOptions::quiet(1));

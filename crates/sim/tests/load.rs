@@ -1,6 +1,6 @@
-//! Pages whose content is not in the log (E3). Loading a table, crashed at each change of the disk:
-//! it is there in full or not at all, and in full once the load has returned. Pages of a load and
-//! of a long value that are damaged while replay goes over them.
+//! Pages whose content is not in the log (E3). A load of a table is crashed at each change of the
+//! disk: afterwards the table holds all rows or none, and all rows once the load has returned.
+//! Damaged pages of a load and of a long value are found although replay visits them.
 
 use evenkeel::{Access, Database, Error, Geometry, Isolation, Result, Value};
 use evenkeel_base::sync::Mutex;
@@ -21,7 +21,7 @@ fn rows() -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
-/// An empty table on a disk.
+/// A disk with an empty table.
 fn base() -> SimDisk {
     let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
     let db = open(&sim, SMALL).expect("create");
@@ -42,7 +42,7 @@ fn count(db: &Database) -> Result<u64> {
 }
 
 #[test]
-fn a_load_is_there_in_full_or_not_at_all() {
+fn a_load_survives_a_crash_whole_or_not_at_all() {
     let start = base();
     let (mut full, mut none) = (0, 0);
     let counts = Mutex::new((&mut full, &mut none));
@@ -82,8 +82,8 @@ fn a_load_is_there_in_full_or_not_at_all() {
     assert!(explored.points > 20 && full > 0 && none > 0);
 }
 
-/// Pages of a load are not in the log (E3): while replay still goes over them a bad image is an
-/// error, not an empty page that redo begins with.
+/// Pages of a load are not in the log (E3): if replay visits such a page and its image is bad, that
+/// is an error, not an empty page with which redo begins.
 #[test]
 fn a_damaged_page_of_a_load_is_an_error() {
     let sim = SimEnv::on(base(), SimOptions::quiet(2));
@@ -100,7 +100,7 @@ fn a_damaged_page_of_a_load_is_an_error() {
     assert!(refused > 10, "{refused} pages refused");
 }
 
-/// The same of the pages of a long value that are not logged.
+/// The same for the pages of a long value that are not logged.
 #[test]
 fn a_damaged_page_of_a_long_value_is_an_error() {
     let geometry = Geometry { logged_value_bytes: Some(8 << 10), ..SMALL };
@@ -117,9 +117,9 @@ fn a_damaged_page_of_a_long_value_is_an_error() {
     sim.stop();
     let refused = damage_each_page(&written, geometry, |db| {
         let check = db.check()?;
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-        let row = txn.table(T)?.get(&[1i64.into()])?.expect("a row that was committed");
-        let text = row.get("b")?.to_owned();
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+        let row = txn.table(T)?.get(1)?.expect("a row that was committed");
+        let text = row.value("b")?.to_owned();
         assert!(matches!(&text, Value::Text(text) if text.len() == 100_000), "another value");
         match check.problems.first() {
             Some(problem) => Err(Error::internal(problem)),
@@ -129,8 +129,8 @@ fn a_damaged_page_of_a_long_value_is_an_error() {
     assert!((15..40).contains(&refused), "{refused} pages refused");
 }
 
-/// How many pages, damaged one at a time, keep the database from being opened and looked at; with
-/// others it is as if nothing had happened.
+/// Damages each page in turn, then opens and checks the database. Returns the number of pages whose
+/// damage makes that fail; the damage of any other page must have no effect.
 fn damage_each_page(
     loaded: &SimDisk,
     geometry: Geometry,

@@ -1,5 +1,5 @@
-//! Log space: whoever waits for it has somebody who makes progress for it, in simulated time, with
-//! a log far smaller than what is written.
+//! Waits for log space, in simulated time, with a log far smaller than the bytes written. For every
+//! operation that waits, some thread makes progress that frees log space.
 
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Metric, Options,
@@ -19,8 +19,8 @@ fn rest(sim: &SimEnv, ms: u64) {
     sim.env().wait(&never, never.now(), Some(Duration::from_millis(ms)), Cause::Idle);
 }
 
-/// Runs sessions that must all be over within `limit` of simulated time; else the machine crashes
-/// and the test fails instead of hanging.
+/// Runs sessions that must all end within `limit` of simulated time. If one does not, the machine
+/// crashes, so the test fails instead of hanging.
 fn within(sim: &SimEnv, limit: Duration, mut sessions: Vec<Session>) {
     let left = Arc::new(AtomicUsize::new(sessions.len()));
     let late = Arc::new(AtomicBool::new(false));
@@ -54,10 +54,10 @@ fn part(number: usize) -> Vec<u8> {
     (0..4000).map(|i| ((i * 31) ^ (number * 7)) as u8).collect()
 }
 
-/// A value of four times the log. No operation comes that would hand the generation over that the
-/// catalog rows went into: it must not hold the log.
+/// A value four times as long as the log. The memtable generation that took entries of catalog rows
+/// is not handed over by any operation; it must nevertheless not keep the log.
 #[test]
-fn a_stream_longer_than_the_log_goes_through() {
+fn a_value_longer_than_the_log_is_written() {
     for seed in 1..=4 {
         let sim = SimEnv::on(SimDisk::new(seed), evenkeel_io::sim::SimOptions::new(seed));
         let db = open(&sim, SMALL);
@@ -78,15 +78,15 @@ fn a_stream_longer_than_the_log_goes_through() {
 }
 
 fn stream(db: &Database) -> Result<()> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-    let mut films = txn.table("films")?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let films = txn.table("films")?;
     let mut film = films.large_value()?;
     (0..1000).for_each(|n| film.write_all(&part(n)).expect("writes"));
     let film = film.finish()?;
     films.insert_large(&[1i64.into(), ValueRef::Null], vec![(1, film)])?;
     txn.commit()?;
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    let row = txn.table("films")?.get(&[1i64.into()])?.expect("a row");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let row = txn.table("films")?.get(1)?.expect("a row");
     let mut reader = row.open_large(1)?;
     let mut bytes = vec![0; 4000];
     for n in 0..1000 {
@@ -96,10 +96,10 @@ fn stream(db: &Database) -> Result<()> {
     Ok(())
 }
 
-/// Updates all over a table several times the pool, from three sessions: dirty pages everywhere,
-/// the log turns over many times, nobody waits long for it.
+/// Three sessions update rows all over a table several times as large as the pool. Pages everywhere
+/// are dirty, the log is reused many times, and no session waits for it for long.
 #[test]
-fn updates_of_many_pages_keep_going() {
+fn updates_continue_while_the_log_is_reused() {
     for seed in 1..=4u64 {
         let sim = SimEnv::on(SimDisk::new(seed), evenkeel_io::sim::SimOptions::new(seed));
         let db = open(&sim, SMALL);
@@ -126,12 +126,12 @@ fn updates_of_many_pages_keep_going() {
 fn updates(db: &Database, me: i64) -> Result<()> {
     for round in 0..4i64 {
         for batch in 0..20 {
-            let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-            let mut t = txn.table("t")?;
+            let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+            let t = txn.table("t")?;
             for i in 0..10 {
                 let id = (batch * 10 + i) * 7919 % 200 * 3 + me;
                 let pad = [round as u8; 700];
-                t.upsert(&[id.into(), (round * 1000 + id).into(), ValueRef::Bytes(&pad)], &[])?;
+                t.put(&[id.into(), (round * 1000 + id).into(), ValueRef::Bytes(&pad)])?;
             }
             txn.commit()?;
         }
@@ -139,7 +139,7 @@ fn updates(db: &Database, me: i64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the log's files, and the largest of them.
+/// The bytes of all log files, and of the largest one.
 fn log_files(sim: &SimEnv) -> (u64, u64) {
     let disk = sim.disk();
     let paths = disk.paths().into_iter().filter(|path| path.contains("wal/"));
@@ -147,10 +147,10 @@ fn log_files(sim: &SimEnv) -> (u64, u64) {
     files.fold((0, 0), |(sum, most), bytes| (sum + bytes, most.max(bytes)))
 }
 
-/// The log becomes larger and smaller again and again while three sessions fill it: nobody waits
-/// for long, and in the end the log is as small on disk as it was set to.
+/// The log becomes larger and smaller again and again while three sessions write. No session waits
+/// for long, and in the end the log files are as small as the last size that was set.
 #[test]
-fn the_log_changes_its_size_while_it_is_filled() {
+fn the_log_changes_its_size_beside_writers() {
     let mut larger = 0;
     for seed in 1..=6u64 {
         let sim = SimEnv::on(SimDisk::new(seed), evenkeel_io::sim::SimOptions::new(seed));
@@ -187,7 +187,7 @@ fn the_log_changes_its_size_while_it_is_filled() {
             assert!(bytes <= 1 << 20 && largest <= 64 << 10, "seed {seed}: {bytes}, {largest}");
         }));
         within(&sim, Duration::from_secs(120), sessions);
-        // A segment grows as the log does: not each size stays for long enough.
+        // Segments grow with the log, but not each size lasts long enough for that.
         larger += usize::from(most.load(Ordering::SeqCst) > 64 << 10);
         let check = db.check().expect("check");
         assert_eq!((check.rows, check.problems.len()), (340 * ROWS as u64, 0));
@@ -204,8 +204,8 @@ fn write(db: &Database, batch: i64) -> Result<()> {
 }
 
 fn write_to(db: &Database, table: &str, batch: i64) -> Result<()> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-    let mut t = txn.table(table)?;
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    let t = txn.table(table)?;
     for id in batch * ROWS..(batch + 1) * ROWS {
         let pad = vec![batch as u8; if id % 3 == 0 { 9000 } else { 300 }];
         t.insert(&[id.into(), (id % 37).into(), ValueRef::Bytes(&pad)])?;
@@ -223,8 +223,9 @@ fn full_disk_table(db: &Database, name: &str) -> Result<()> {
     db.create_table(name, &spec)
 }
 
-/// Writes until the disk is full, which must be an error and no wait. Then either there is space
-/// again and writes go on without a restart, or the database is closed as it is.
+/// Writes until the disk is full, which must give an error and not a wait. Then either the disk
+/// gets space and writes continue without a restart (true), or the database is closed on the full
+/// disk (false).
 fn full_disk(sim: &SimEnv, db: &Database, acknowledged: &AtomicI64) -> bool {
     let refused = loop {
         let batch = acknowledged.load(Ordering::SeqCst);
@@ -236,9 +237,9 @@ fn full_disk(sim: &SimEnv, db: &Database, acknowledged: &AtomicI64) -> bool {
     };
     assert_eq!(refused.kind(), evenkeel::Kind::Full, "{refused}");
     if sim.env().random().is_multiple_of(2) {
-        // A writer that is in when the database closes must not keep it.
-        let mut left = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-        if let Ok(mut t) = left.table("t") {
+        // A writer with an open transaction must not keep the database from closing.
+        let left = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+        if let Ok(t) = left.table("t") {
             let _ = t.insert(&[(-1i64).into(), 1i64.into(), ValueRef::Bytes(&[1; 9000])]);
         }
         match db.clone().close() {
@@ -262,7 +263,7 @@ fn full_disk(sim: &SimEnv, db: &Database, acknowledged: &AtomicI64) -> bool {
     true
 }
 
-/// The disk becomes full at any point of a workload that flushes, compactions and checkpoints.
+/// The disk becomes full at many points of a workload with flushes, compactions and checkpoints.
 #[test]
 fn a_full_disk_is_an_error_and_never_a_wait() {
     let (mut went_on, mut closed) = (0, 0);
@@ -300,18 +301,19 @@ fn a_full_disk_is_an_error_and_never_a_wait() {
     assert!(went_on > 5 && closed > 5);
 }
 
-/// Statements of many rows that wait for a row keep no log space meanwhile: the transaction that
-/// has the row needs it to end. What so many would keep is all that users may have.
+/// Statements of many rows that wait for a row hold no log space meanwhile, because the transaction
+/// that holds the row needs log space to end. Together these statements would hold all of the
+/// users' log space.
 #[test]
-fn who_waits_for_a_row_holds_no_log_space() {
+fn a_statement_that_waits_for_a_row_holds_no_log_space() {
     let sim = SimEnv::on(SimDisk::new(3), evenkeel_io::sim::SimOptions::new(3));
     let db = open(&sim, SMALL);
     full_disk_table(&db, "t").expect("table");
     let (first, sim2) = (db.clone(), sim.clone());
     let mut sessions: Vec<Session> = vec![Box::new(move || {
         let insert = || -> Result<()> {
-            let mut txn = first.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-            let mut t = txn.table("t")?;
+            let txn = first.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+            let t = txn.table("t")?;
             t.insert(&[0i64.into(), 0i64.into(), ValueRef::Bytes(&[0; 900])])?;
             rest(&sim2, 2000);
             for id in 1..100i64 {
@@ -326,30 +328,30 @@ fn who_waits_for_a_row_holds_no_log_space() {
         sessions.push(Box::new(move || {
             rest(&sim, 100);
             let pad = [1; 900];
-            // The first row is the one that the holder has.
+            // The first row is the one that the holder has locked.
             let ids = (0..250).map(|i| if i == 0 { 0 } else { me * 1000 + i });
             let rows: Vec<[ValueRef<'_>; 3]> =
                 ids.map(|id| [id.into(), id.into(), ValueRef::Bytes(&pad)]).collect();
-            let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-            let many = txn.table("t").and_then(|mut t| t.insert_many(rows.iter().map(|r| &r[..])));
+            let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+            let many = txn.table("t").and_then(|t| t.insert_many(rows.iter().map(|r| &r[..])));
             match many {
                 Ok(_) => drop(txn.commit().expect("commits")),
                 Err(error) => assert_eq!(error.kind(), evenkeel::Kind::Duplicate, "{error}"),
             }
         }));
     }
-    // A lock is waited for 50 s.
+    // The lock wait timeout is 50 s.
     within(&sim, Duration::from_secs(30), sessions);
     assert_eq!(db.check().expect("check").rows, 250);
     drop(db);
 }
 
-/// Changes the indexed column of rows of `t` whose pages are there.
+/// Changes the indexed column of rows of `t`, which needs no new pages.
 fn churn(db: &Database, round: i64) -> Result<()> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-    let mut t = txn.table("t")?;
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    let t = txn.table("t")?;
     for id in (0..20 * ROWS).filter(|id| id % 3 != 0) {
-        t.update(&[id.into()], &[(1, (round * 7919 + id).into())])?;
+        t.update(id, &[(1, round * 7919 + id)])?;
     }
     txn.commit().map(|_| ())
 }
@@ -360,10 +362,10 @@ fn holds_ballast(sim: &SimEnv) -> bool {
     disk.content(&path.expect("a ballast")).is_some_and(|bytes| !bytes.is_empty())
 }
 
-/// The disk is full and the ballast is given away, so users' writes are refused. To drop a table or
-/// an index is not: the space comes back, and writes go on upon a disk that is no larger.
+/// The disk is full and the ballast is given away, so users' writes are refused. DROP of a table or
+/// an index is not refused: it frees space, and writes continue on a disk that is no larger.
 #[test]
-fn a_drop_goes_through_on_a_full_disk() {
+fn a_table_can_be_dropped_on_a_full_disk() {
     for seed in 1..=6u64 {
         let sim = SimEnv::on(SimDisk::new(seed), evenkeel_io::sim::SimOptions::new(seed));
         let db = open(&sim, SMALL);
@@ -417,21 +419,21 @@ fn a_drop_goes_through_on_a_full_disk() {
 /// entry and its deletion lie in different runs.
 fn churn_all(db: &Database, rows: i64, round: i64) -> Result<()> {
     for part in 0..10 {
-        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
-        let mut t = txn.table("t")?;
+        let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+        let t = txn.table("t")?;
         for id in part * rows / 10..(part + 1) * rows / 10 {
-            t.update(&[id.into()], &[(1, (round * 7919 + id).into())])?;
+            t.update(id, &[(1, round * 7919 + id)])?;
         }
         txn.commit()?;
     }
     Ok(())
 }
 
-/// G4: what updates left behind in the runs of an index, where snapshots had needed it, fills the
-/// disk until the ballast is given away. Compactions give it back, with no help from outside,
-/// though the sizes of the runs ask for none; users go on.
+/// G4: old index entries that snapshots had needed fill the disk until the ballast is given away.
+/// Compactions free the space of these entries, although the sizes of the runs call for no
+/// compaction. The engine takes the ballast back without help from outside, and users continue.
 #[test]
-fn merges_give_the_ballast_back() {
+fn compactions_give_the_ballast_back() {
     const N: i64 = 1000;
     for seed in 1..=6u64 {
         let sim = SimEnv::on(SimDisk::new(seed), evenkeel_io::sim::SimOptions::new(seed));
@@ -441,21 +443,19 @@ fn merges_give_the_ballast_back() {
             let (sim, db) = (sim2, db2);
             full_disk_table(&db, "t").expect("table");
             for id in 0..N {
-                let mut txn =
-                    db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-                let mut t = txn.table("t").expect("opens");
+                let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+                let t = txn.table("t").expect("opens");
                 t.insert(&[id.into(), id.into(), ValueRef::Bytes(b"pad")]).expect("there is space");
                 txn.commit().expect("there is space");
             }
             let mut snapshots = Vec::new();
             for round in 1..15 {
-                let mut old =
-                    db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
-                old.table("t").and_then(|mut t| t.get(&[0i64.into()])).expect("reads");
+                let old = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+                old.table("t").and_then(|t| t.get(0)).expect("reads");
                 snapshots.push(old);
                 churn_all(&db, N, round).expect("there is space");
             }
-            // They are put into one run, which needs them.
+            // A compaction joins the entries into one run, and the snapshots still need them.
             rest(&sim, 5000);
             drop(snapshots);
             sim.disk().set_capacity(Some(sim.disk().used_bytes()));
@@ -473,7 +473,7 @@ fn merges_give_the_ballast_back() {
                 assert!(tries < 300, "seed {seed}: the ballast does not come back");
                 rest(&sim, 100);
             }
-            // The disk is as full as it was: what is written may need the ballast again.
+            // The disk is as full as before, so new writes may need the ballast again.
             let mut tries = 0;
             while let Err(error) = churn_all(&db, 100, round) {
                 assert_eq!(error.kind(), evenkeel::Kind::Full, "{error}");
@@ -489,12 +489,12 @@ fn merges_give_the_ballast_back() {
     }
 }
 
-/// Rows of one long value each, a page of its own.
+/// The number of rows; each has one long value in a page of its own.
 const FILMS: i64 = 14_000;
 
 fn each_film(db: &Database, change: &dyn Fn(&mut TableRef<'_>, i64) -> Result<()>) -> Result<()> {
     for batch in 0..FILMS / 100 {
-        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+        let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
         let mut films = txn.table("films")?;
         (batch * 100..batch * 100 + 100).try_for_each(|id| change(&mut films, id))?;
         txn.commit()?;
@@ -502,8 +502,8 @@ fn each_film(db: &Database, change: &dyn Fn(&mut TableRef<'_>, i64) -> Result<()
     Ok(())
 }
 
-/// An old snapshot keeps more long values that rows have given up than a checkpoint in the log can
-/// list one by one. Nobody waits for its end; and when it ends they are freed.
+/// An old snapshot keeps more long values of deleted rows than a checkpoint record can list one by
+/// one. No writer waits for the end of the snapshot; when it ends, the values are freed.
 #[test]
 fn values_that_a_snapshot_keeps_do_not_fill_the_log() {
     let sim = SimEnv::on(SimDisk::new(5), evenkeel_io::sim::SimOptions::quiet(5));
@@ -518,13 +518,13 @@ fn values_that_a_snapshot_keeps_do_not_fill_the_log() {
         let (sim, db) = (sim2, db2);
         let long = |n: u8| {
             move |films: &mut TableRef<'_>, id: i64| {
-                films.upsert(&[id.into(), ValueRef::Bytes(&[n; 1500])], &[]).map(|_| ())
+                films.put(&[id.into(), ValueRef::Bytes(&[n; 1500])]).map(|_| ())
             }
         };
         each_film(&db, &long(1)).expect("writes");
-        let mut old = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
-        old.table("films").and_then(|mut t| t.get(&[0i64.into()])).expect("reads");
-        each_film(&db, &|films, id| films.delete(&[id.into()]).map(|_| ())).expect("deletes");
+        let old = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+        old.table("films").and_then(|t| t.get(0)).expect("reads");
+        each_film(&db, &|films, id| films.delete(id).map(|_| ())).expect("deletes");
         let before = db.stats().get(Metric::LogBytes);
         db.checkpoint().expect("a checkpoint");
         let bytes = db.stats().get(Metric::LogBytes) - before;

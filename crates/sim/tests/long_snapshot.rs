@@ -1,6 +1,6 @@
-//! A snapshot that is held for many transactions (RFC 17), in simulated time: what it costs in
-//! memory does not grow with them, and what it and others see stays as it was, while rows change,
-//! index entries are merged and an index is built.
+//! A snapshot that is held while many transactions commit (RFC 17), in simulated time. Its memory
+//! does not grow with the transactions. What it and other snapshots see does not change while rows
+//! change, runs are compacted and an index is built.
 
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Direction, IndexSpec, Isolation, Metric, Options,
@@ -16,7 +16,7 @@ use std::time::Duration;
 const T: &str = "t";
 const ROWS: i64 = 40;
 const COMMITS: i64 = 12_000;
-/// Transactions between two snapshots that stay.
+/// Transactions between two snapshots that are held.
 const PERIOD: i64 = 3_000;
 
 fn rest(sim: &SimEnv, ms: u64) {
@@ -30,11 +30,11 @@ fn table(db: &Database) {
     db.create_table(T, &spec.index(IndexSpec::new("by_a", &["a"]))).expect("table");
 }
 
-/// One transaction: a row takes a new value, or goes and comes again.
+/// One transaction: it gives a row a new value, or deletes the row and inserts it again.
 fn change(db: &Database, n: i64) -> Result<()> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
     let id = n % ROWS;
-    let mut t = txn.table(T)?;
+    let t = txn.table(T)?;
     if n % 7 == 0 {
         assert!(t.delete(&[ValueRef::Int(id)])?);
         t.insert(&[ValueRef::Int(id), ValueRef::Int(n)])?;
@@ -56,16 +56,16 @@ fn expected(n: i64) -> Vec<i64> {
 /// The values, by rows and by an index.
 fn seen(txn: &mut Txn, index: &str) -> Result<(Vec<i64>, Vec<i64>)> {
     let (mut rows, mut entries, mut row) = (Vec::new(), Vec::new(), Row::new());
-    let mut t = txn.table(T)?;
+    let t = txn.table(T)?;
     let mut scan = t.scan(Range::ALL, Direction::Forward)?;
     while scan.next(&mut row)? {
-        rows.push(int(row.get("a")?));
+        rows.push(int(row.value("a")?));
     }
     drop(scan);
-    let mut index = t.index(index)?.keys_only();
+    let index = t.index(index)?.keys_only();
     let mut scan = index.scan(Range::ALL, Direction::Forward)?;
     while scan.next(&mut row)? {
-        entries.push(int(row.get("a")?));
+        entries.push(int(row.value("a")?));
     }
     rows.sort_unstable();
     Ok((rows, entries))
@@ -94,7 +94,7 @@ fn a_long_snapshot_costs_no_memory_for_each_transaction() {
     let mut most = 0;
     for n in ROWS..COMMITS {
         if n % PERIOD == 1_000 {
-            let mut old = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+            let old = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
             old.take_snapshot().expect("snapshot");
             held.push((old, n));
         }
@@ -105,13 +105,14 @@ fn a_long_snapshot_costs_no_memory_for_each_transaction() {
         }
     }
     assert_eq!(held.len(), 4);
-    // Slots of eight bytes in segments of 16: what memtables need, and one for each snapshot.
+    // A slot has eight bytes and a segment 16 slots. Slots are kept for what memtables need, and
+    // one for each snapshot.
     assert!(most < 8 * COMMITS as u64 / 3, "{most} bytes");
     for (txn, n) in &mut held {
         holds(txn, *n, "by_a");
     }
-    // VALID lies behind all of them: whoever reads by it is younger, and its entries are right
-    // after compactions that found timestamps of spans.
+    // The index becomes VALID behind all these snapshots, so only newer transactions read it. Its
+    // entries are right after compactions that met timestamps of commit timestamp ranges.
     db.add_indexes(T, &[IndexSpec::new("by_a_again", &["a"])]).expect("builds");
     held.remove(2);
     held.remove(1);

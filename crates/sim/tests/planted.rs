@@ -1,8 +1,8 @@
-//! Plants one fault after another into the engine, runs the rung named for it until it is caught,
-//! and prints the table: `cargo test -p evenkeel-sim --test planted -- --nocapture`. A seed that
-//! fails without the fault as well proves nothing and is passed over.
-//! `EVENKEEL_SIM_FAULT` picks faults by a part of their name. Faults are in builds with debug
-//! assertions only.
+//! Plants one fault after another in the engine, runs the rung that is named for the fault until
+//! the rung catches it, and prints the table: `cargo test -p evenkeel-sim --test planted --
+//! --nocapture`. A seed that also fails without the fault proves nothing and does not count.
+//! `EVENKEEL_SIM_FAULT` selects faults by a part of their name. Faults exist only in builds with
+//! debug assertions.
 #![cfg(debug_assertions)]
 
 use evenkeel_base::fault_injection::{Fault, arm};
@@ -10,7 +10,7 @@ use evenkeel_sim::run::Config;
 use evenkeel_sim::run_seed;
 use std::sync::Arc;
 
-/// A rung that is run until it catches a fault: its name, and what it says of a seed.
+/// A rung that runs until it catches a fault: its name, and the failure that it reports for a seed.
 struct Rung {
     name: &'static str,
     fails: fn(u64) -> Option<String>,
@@ -20,16 +20,18 @@ fn simulate(seed: u64, config: Config) -> Option<String> {
     run_seed(seed, config, &Arc::default()).failure
 }
 
-/// Crashes, faults of the disk, two-phase commits and schema changes: what must survive.
+/// Crashes, faults of the disk, two-phase commits and schema changes: finds committed data that is
+/// lost.
 const CRASHES: Rung = Rung { name: "2 crashes", fails: |seed| simulate(seed, Config::default()) };
 
-/// Nothing fails but what the sessions do to each other: what they may see.
+/// Sessions without faults of the disk: finds reads of what a session must not see.
 const SESSIONS: Rung = Rung {
     name: "2 sessions",
     fails: |seed| simulate(seed, Config { faults: false, xa: false, ..Config::default() }),
 };
 
-/// Many crashes with little between them: a page that is torn must be one that is written.
+/// Many crashes with little work between them, so that many crashes tear a page that is being
+/// written.
 const LIVES: Rung = Rung {
     name: "2 lives",
     fails: |seed| {
@@ -54,8 +56,8 @@ fn rung(fault: Fault) -> Rung {
     }
 }
 
-/// The faults that a test of their own crate catches, which `scripts/test_planted.py` names and
-/// runs with each of them.
+/// The faults that a test of one crate catches; `scripts/test_planted.py` names that test and runs
+/// it with the fault.
 const ELSEWHERE: &[Fault] = &[
     Fault::DurableAtSyncEnd,
     Fault::LogEndReadLate,
@@ -64,10 +66,14 @@ const ELSEWHERE: &[Fault] = &[
     Fault::RealSyncSkipped,
     Fault::RealNamesNotSynced,
     Fault::ShortWriteTaken,
+    Fault::RemovalNotHeld,
+    Fault::PagesCopiedAfterEnd,
+    Fault::UnloggedNotCopied,
+    Fault::UncommittedBySnapshot,
 ];
 
 #[test]
-fn faults_that_are_caught_elsewhere_are_in_the_script() {
+fn faults_caught_elsewhere_are_listed_in_the_script() {
     let script = include_str!("../../../scripts/test_planted.py");
     for fault in ELSEWHERE {
         assert!(script.contains(&format!("(\"{fault:?}\", ")), "{fault:?}");

@@ -1,5 +1,6 @@
-//! A queue beside an old snapshot (E6), crashed at changes of the disk: rows go at the low end, and
-//! now and then one comes back below what is noted as dead. Keys are so long that the tree is tall.
+//! A queue beside an old snapshot (E6), crashed at changes of the disk. Rows are deleted at the low
+//! end, and now and then a row is inserted below a node that is marked as dead. Keys are long, so
+//! the tree is tall.
 
 use evenkeel::{
     Access, ColumnSpec, ColumnType, Database, Direction, Error, Isolation, Metric, Range, Result,
@@ -50,12 +51,13 @@ fn numbers(txn: &mut Txn, most: usize) -> Result<Vec<u64>> {
     let (mut found, mut row) = (Vec::new(), Row::new());
     let mut scan = txn.table(T)?.scan(Range::ALL, Direction::Forward)?;
     while found.len() < most && scan.next(&mut row)? {
-        found.push(number(row.get("id")?));
+        found.push(number(row.value("id")?));
     }
     Ok(found)
 }
 
-/// What must be there: rows for certain, and others that a commit in doubt puts in or takes away.
+/// What the queue must hold: rows that are certainly there, and rows that a commit with an unknown
+/// outcome inserts or deletes.
 #[derive(Clone, Default)]
 struct Promised {
     rows: BTreeSet<u64>,
@@ -68,10 +70,10 @@ struct Queue<'a> {
 }
 
 impl Queue<'_> {
-    /// One commit that puts rows in or takes them out.
+    /// Inserts or deletes rows in one commit.
     fn change(&self, rows: impl Iterator<Item = u64> + Clone, put: bool) -> Result<()> {
         self.promised.lock().doubtful = rows.clone().collect();
-        let mut txn = begin(self.db, Access::ReadWrite)?;
+        let txn = begin(self.db, Access::ReadWrite)?;
         for n in rows.clone() {
             let key = key(n);
             match put {
@@ -89,7 +91,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// A young reader finds the lowest rows.
+    /// A reader with a new snapshot finds the lowest rows.
     fn look(&self) -> Result<()> {
         let found = numbers(&mut begin(self.db, Access::ReadOnly)?, 3)?;
         let expected: Vec<u64> = self.promised.lock().rows.iter().take(3).copied().collect();
@@ -103,7 +105,7 @@ impl Queue<'_> {
         for first in (0..ROWS - BATCH).step_by(BATCH as usize) {
             self.change(first..first + BATCH, false)?;
             self.look()?;
-            // Somewhere in what is dead.
+            // A row in the dead part of the tree.
             let back = first * 7 / 10;
             self.change(back..back + 1, true)?;
             self.look()?;
@@ -116,7 +118,7 @@ impl Queue<'_> {
 }
 
 #[test]
-fn nothing_below_what_is_noted_as_dead_is_missed() {
+fn rows_inserted_below_dead_nodes_are_found() {
     let start = base();
     let (inner, skips) = (Mutex::new(0), Mutex::new(0));
     let note = |db: &Database| {
@@ -154,7 +156,7 @@ fn nothing_below_what_is_noted_as_dead_is_missed() {
                     );
                     let check = db.check()?;
                     assert!(check.problems.is_empty(), "{which}: {:?}", check.problems);
-                    // Rows that come after the crash are found as well.
+                    // Rows that are inserted after the crash are found as well.
                     promised.rows = found;
                     let free = (0..ROWS).find(|n| !promised.rows.contains(n));
                     let promised = Mutex::new(promised);

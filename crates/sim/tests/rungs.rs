@@ -1,5 +1,5 @@
 //! Rung 1 of the ladder: seeds of the simulator, on as many threads as the machine has cores.
-//! `EVENKEEL_SIM_SEEDS` says how many (default 2,000), `EVENKEEL_SIM_FROM` where they begin.
+//! `EVENKEEL_SIM_SEEDS` is their number (default 2,000), `EVENKEEL_SIM_FROM` the first one.
 
 use evenkeel_sim::expected::EXPECTED;
 use evenkeel_sim::run::Config;
@@ -7,11 +7,12 @@ use evenkeel_sim::seeds::{number, run_all};
 use evenkeel_sim::{Events, Outcome, run_seed};
 use std::sync::Arc;
 
-/// What every change must pass: operations of a seed, its sessions, and seeds.
+/// The least operations of a seed, the least sessions of a seed, and the number of seeds that every
+/// change must pass.
 const OPS: u64 = 2_000;
 const SESSIONS: u64 = 3;
 const SEEDS: u64 = 2_000;
-/// So many seeds may miss a few events, the rarest.
+/// With this many seeds, a few rare events may be missing.
 const FEWER: u64 = 800;
 const RARE: usize = 5;
 

@@ -1,5 +1,5 @@
-//! An index build on a slow device, in virtual time: the governor holds it back while others have
-//! the device, it tells how far it is, and how long it will take.
+//! An index build on a slow device, in virtual time. The governor slows the build while others use
+//! the device, and the build reports its progress and the time left.
 
 use evenkeel::{
     BuildPhase, BuildProgress, Cause, ColumnSpec, ColumnType, Database, IndexSpec, Law, Metric,
@@ -15,10 +15,10 @@ const ROWS: u64 = 600_000;
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// What is built, and on what.
+/// What is built, and on which device.
 struct Setup {
     bytes_per_sec: u64,
-    /// The millisecond from which the device is slower by ten, and that in which it ends.
+    /// The milliseconds between which the device has a tenth of its speed.
     slow: (u64, u64),
     memory_size: u64,
     indexes: Vec<IndexSpec>,
@@ -30,7 +30,8 @@ fn two(bytes_per_sec: u64, slow: (u64, u64)) -> Setup {
     Setup { bytes_per_sec, slow, memory_size: Options::new().memory_size, indexes }
 }
 
-/// A table of random numbers on such a device: the governor has seen what it can do.
+/// Creates and loads a table of random numbers on such a device, so that the governor has seen the
+/// device's best rate.
 fn table(sim: &SimEnv, setup: &Setup) -> Database {
     sim.set_device(setup.bytes_per_sec);
     let options = Options { memory_size: setup.memory_size, ..Options::new() }.env(sim.env());
@@ -45,7 +46,7 @@ fn table(sim: &SimEnv, setup: &Setup) -> Database {
     db
 }
 
-/// What is seen of a build each so often.
+/// A sample of a build's progress.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at_ns: u64,
@@ -55,7 +56,7 @@ struct Seen {
     granted: u64,
 }
 
-/// Builds the indexes; what was seen of that, and what the governor decided.
+/// Builds the indexes. Returns samples of the progress and the decisions of the governor.
 fn build(setup: Setup) -> (Vec<Seen>, Vec<Vec<u64>>) {
     let sim = SimEnv::on(SimDisk::new(7), SimOptions::quiet(7));
     let db = Arc::new(table(&sim, &setup));
@@ -93,7 +94,8 @@ fn build(setup: Setup) -> (Vec<Seen>, Vec<Vec<u64>>) {
     sim.set_device(0);
     let decisions = db.take_decisions().into_iter().filter(|d| d.law == Law::Governor);
     let decisions: Vec<_> = decisions.collect();
-    // Nobody waits but the build itself, which is no reason to hold it back: nor was its load.
+    // Only the build waits for the device. Its waits, and those of the load before, are no reason
+    // to slow it.
     let (names, _) = Law::Governor.fields();
     let waited = names.iter().position(|name| *name == "users_waited_permille").expect("a field");
     assert!(!decisions.is_empty() && decisions.iter().all(|d| d.inputs[waited] == 0));
@@ -107,25 +109,26 @@ fn build(setup: Setup) -> (Vec<Seen>, Vec<Vec<u64>>) {
     (seen, decisions)
 }
 
-/// It takes more than five seconds, the share grows in each of them and never goes back, and the
-/// time left is told within a factor of two at half time.
-fn tells_how_far_it_is(seen: &[Seen]) {
+/// Asserts that the build takes more than five seconds, that the share done grows in each of them
+/// and never goes back, and that the estimate of the time left is right within a factor of two at
+/// half time.
+fn assert_progress(seen: &[Seen]) {
     let end = seen.last().expect("some").at_ns;
     assert!(end > 5 * SECOND, "it takes a while: {end}");
     for pair in seen.windows(2) {
         assert!(pair[1].share >= pair[0].share, "never back: {pair:?}");
     }
     assert!((seen.last().expect("some").share - 1.0).abs() < 1e-9, "{seen:?}");
-    // A step each second.
+    // The share grows in each second.
     for second in 1..end / SECOND {
         let at =
             |s: u64| seen.iter().rev().find(|x| x.at_ns <= s * SECOND + 9_999).expect("some").share;
         assert!(at(second + 1) > at(second), "second {second}: {seen:?}");
     }
-    told_within_a_factor_of_two(seen, end / 2);
+    assert_estimate_is_right(seen, end / 2);
 }
 
-fn told_within_a_factor_of_two(seen: &[Seen], at_ns: u64) {
+fn assert_estimate_is_right(seen: &[Seen], at_ns: u64) {
     let end = seen.last().expect("some").at_ns;
     let at = seen.iter().find(|x| x.at_ns >= at_ns).expect("some");
     let (left, told) = (end - at.at_ns, at.left_ns.expect("known by then"));
@@ -133,44 +136,45 @@ fn told_within_a_factor_of_two(seen: &[Seen], at_ns: u64) {
 }
 
 #[test]
-fn a_build_tells_how_far_it_is_and_how_long_it_will_take() {
-    tells_how_far_it_is(&build(two(3_000_000, (0, 0))).0);
+fn a_build_reports_its_progress_and_time_left() {
+    assert_progress(&build(two(3_000_000, (0, 0))).0);
 }
 
-/// Memory for an eighth of the entries: the runs of each index are merged. One index is proved
-/// unique.
+/// The memory holds an eighth of the entries, so the runs of each index are compacted. One index is
+/// proved unique.
 #[test]
-fn a_build_that_merges_and_proves_tells_how_far_it_is_in_each_phase() {
+fn a_build_reports_progress_while_it_compacts_and_proves() {
     let indexes = ["a", "b"].map(|name| IndexSpec::new(name, &[name]));
     let unique = IndexSpec::new("u", &["b", "a"]).unique();
     let indexes = indexes.into_iter().chain([unique]).collect();
     let setup = Setup { memory_size: 16 << 20, indexes, ..two(3_000_000, (0, 0)) };
     let (seen, _) = build(setup);
-    tells_how_far_it_is(&seen);
+    assert_progress(&seen);
     let last = |phase| seen.iter().rev().find(|x| x.phase == phase).expect("some").at_ns;
     let (read, written) = (last(BuildPhase::Scanning), last(BuildPhase::Writing));
     let proved = last(BuildPhase::Checking);
     assert!(written > read + SECOND && proved > written + SECOND, "{read} {written} {proved}");
     // Halfway through the compaction, and through the proof.
-    told_within_a_factor_of_two(&seen, read.midpoint(written));
-    told_within_a_factor_of_two(&seen, written.midpoint(proved));
+    assert_estimate_is_right(&seen, read.midpoint(written));
+    assert_estimate_is_right(&seen, written.midpoint(proved));
 }
 
 #[test]
-fn the_governor_holds_a_build_back_while_others_have_the_device() {
+fn the_governor_slows_a_build_while_the_device_is_slow() {
     // A disk of 60 MB/s, of which others leave 6 MB/s for two seconds.
     let (seen, decisions) = build(two(60_000_000, (100, 2_100)));
     let at =
         |ms: u64| seen.iter().rev().find(|x| x.at_ns <= ms * MS + 9_999).expect("some").granted;
     println!("{:?}", (0..=24).map(|n| at(n * 100)).collect::<Vec<_>>());
-    // The build could have all that is left, and gets a part: not nothing, for it goes on.
+    // The build could take all that others leave, and gets a part of it. It gets more than nothing,
+    // so it continues.
     let slow = at(2_000) - at(1_000);
     assert!(slow > 0 && slow < 4_500_000, "{slow}: {seen:?}");
     assert!(at(2_000) < seen.last().expect("some").granted, "it was not done before");
     let budgets: Vec<u64> = decisions.iter().map(|d| d[0]).collect();
     println!("{slow} bytes in a second; budgets {budgets:?}");
     assert!(budgets.iter().any(|budget| *budget < 6_000_000), "{budgets:?}");
-    // The law goes back to no bound by doubling.
+    // The law removes the bound again by doubling it.
     let least = budgets.iter().copied().enumerate().min_by_key(|b| b.1).expect("some");
     assert!(budgets[least.0..].iter().any(|budget| *budget >= 2 * least.1), "{budgets:?}");
 }

@@ -1,6 +1,6 @@
-//! Builds of indexes beside writers that never rest, on a device of which they could use all, in
-//! virtual time: nothing that the background does stops all writers, a build gets its part and no
-//! more, and a cancelled one ends at once.
+//! Index builds beside writers that never pause and could use the whole device, in virtual time. No
+//! background work stops all writers, a build gets its share of the device and no more, and a
+//! cancelled build ends at once.
 
 use evenkeel::{
     Access, BuildPhase, BuildProgress, Cause, Code, ColumnSpec, ColumnType, Database, Geometry,
@@ -18,28 +18,28 @@ const WRITERS: u64 = 6;
 const SEED: u64 = 11;
 const MS: u64 = 1_000_000;
 const BYTES_PER_SEC: u64 = 40_000_000;
-/// Room for the tables, and for all entries of a build.
+/// Enough for the tables and for all entries of a build.
 const MEMORY: u64 = 64 << 20;
 
-/// What sessions share.
+/// The state that the sessions share.
 struct World {
     sim: SimEnv,
     db: Database,
     over: AtomicBool,
-    /// Each writer rests so long after each commit.
+    /// The pause of each writer after each commit.
     rest_ms: u64,
-    /// When commits returned, and nanoseconds of their transactions.
+    /// The time at which each commit returned, and the nanoseconds of its transaction.
     commits: Mutex<Vec<(u64, u64)>>,
 }
 
 impl World {
-    /// A table that has an index, so that ingest meets flushes and compactions of runs; the log is
-    /// so short that checkpoints are taken all the time.
+    /// Two tables with an index each, so that inserts cause flushes and compactions. The log is so
+    /// short that checkpoints are taken all the time.
     fn new(memory_size: u64) -> Arc<World> {
         World::resting(memory_size, 0, SEED)
     }
 
-    /// The same with writers who rest after each commit.
+    /// The same with writers that pause after each commit.
     fn resting(memory_size: u64, rest_ms: u64, seed: u64) -> Arc<World> {
         let options = SimOptions { latency: true, ..SimOptions::quiet(seed) };
         let sim = SimEnv::on(SimDisk::new(seed), options);
@@ -75,19 +75,18 @@ impl World {
         self.sim.wait(&never, 0, Some(Duration::from_millis(ms)), Cause::Idle);
     }
 
-    /// Inserts rows and changes old ones until it is over.
+    /// Inserts rows and changes old ones until `over` is set.
     fn write(&self, writer: u64) {
         let mut rng = Rng::new(100 + writer);
         let mut id = (writer + 1) << 32;
         if self.rest_ms > 0 {
-            // By turns.
+            // The writers take turns.
             self.pause(writer * self.rest_ms / WRITERS);
         }
         while !self.over.load(SeqCst) {
             let begun = self.now_ns();
-            let mut txn =
-                self.db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-            let mut table = txn.table("t").expect("table");
+            let txn = self.db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+            let table = txn.table("t").expect("table");
             for _ in 0..8 {
                 id += 1;
                 let mut number = || ValueRef::Int(rng.next_u64() as i64 >> 2);
@@ -107,7 +106,7 @@ impl World {
         }
     }
 
-    /// Three indexes, each so many times.
+    /// Builds three indexes, each this many times.
     fn build(&self, table: &str, times: u64, progress: &BuildProgress) -> Result<()> {
         let mut indexes = Vec::new();
         for n in 0..times {
@@ -118,7 +117,7 @@ impl World {
         self.db.add_indexes_with(table, &indexes, progress)
     }
 
-    /// Runs the writers beside another session; it is over when that ends.
+    /// Runs the writers beside another session, until that session ends.
     fn run(self: &Arc<World>, other: impl FnOnce(&Arc<World>) + Send + 'static) {
         let writers = (0..WRITERS).map(|writer| {
             let world = self.clone();
@@ -142,9 +141,10 @@ impl World {
     }
 }
 
-/// What was seen of writers beside a build of the indexes of a table, "none" of them: beside none.
+/// Figures of writers beside a build of the indexes of a table; table "none": beside no build.
 struct Seen {
-    /// When it began and when it ended, and counters then and a second later.
+    /// The times at which the build began and ended; the counters at the beginning, at the end, and
+    /// a second later.
     begun: u64,
     ended: u64,
     counts: [[u64; 4]; 3],
@@ -160,7 +160,7 @@ impl Seen {
         Seen::during(table, (times, 5_000), rest_ms, seed)
     }
 
-    /// Beside none for so many milliseconds.
+    /// Without a build, the writers run for `none_ms` milliseconds.
     fn during(table: &'static str, (times, none_ms): (u64, u64), rest_ms: u64, seed: u64) -> Seen {
         let world = World::resting(MEMORY, rest_ms, seed);
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -194,7 +194,7 @@ impl Seen {
         println!(
             "{table}, resting {rest_ms} ms: {} ms; a transaction took {} us; commits a second \
              before {}, beside the build {}, after {}; each half a second {:?}, {:?}; longest gap \
-             {} ms; flushes, merges, checkpoints, ddl granted: {:?}",
+             {} ms; flushes, compactions, checkpoints, ddl granted: {:?}",
             (ended - begun) / MS,
             seen.took_us(),
             seen.rate(begun - 2_000 * MS, begun),
@@ -214,13 +214,13 @@ impl Seen {
         n * 1_000 * MS / (to - from)
     }
 
-    /// The same of each half a second.
+    /// The same for each half second.
     fn halves(&self, from: u64, to: u64) -> Vec<u64> {
         let half = 500 * MS;
         (0..(to - from) / half).map(|i| self.rate(from + i * half, from + (i + 1) * half)).collect()
     }
 
-    /// Of any two halves in a row meanwhile.
+    /// The lowest rate of two consecutive half seconds during the build.
     fn worst_second(&self) -> u64 {
         let halves = self.halves(self.begun, self.ended);
         halves.windows(2).map(|two| two.iter().sum::<u64>() / 2).min().expect("a second")
@@ -230,14 +230,14 @@ impl Seen {
         self.commits.windows(2).map(|pair| pair[1].0 - pair[0].0).max().expect("some") / MS
     }
 
-    /// Microseconds of a transaction meanwhile.
+    /// The mean microseconds of a transaction during the build.
     fn took_us(&self) -> u64 {
         let of = self.commits.iter().filter(|(at, _)| (self.begun..self.ended).contains(at));
         let (sum, n) = of.fold((0, 0), |(sum, n), (_, took)| (sum + took, n + 1));
         sum / n.max(1) / 1_000
     }
 
-    /// Bytes granted to the build, and what the device moved meanwhile at most.
+    /// Bytes granted to the build, and the most that the device could have moved during it.
     fn granted(&self) -> (u64, u64) {
         let [before, after, _] = self.counts;
         (after[3] - before[3], BYTES_PER_SEC * ((self.ended - self.begun) / MS) / 1_000)
@@ -245,30 +245,32 @@ impl Seen {
 }
 
 #[test]
-fn nothing_stops_all_writers() {
-    // In which second large compactions fall is chance, so no single run is asked.
+fn no_background_work_stops_all_writers() {
+    // Chance decides in which second a large compaction runs, so the test sums several runs.
     let rates = [SEED, SEED + 1, SEED + 2].map(rates_of_writers_beside_their_own_build);
     let [beside, after] = [0, 1].map(|i| rates.iter().map(|rates| rates[i]).sum::<u64>());
     assert!(beside * 10 >= after * 8, "commits a second with a build and without: {rates:?}");
 }
 
-/// Commits a second of a build's first second and of the one after it.
+/// Commits in a build's first second, and in the first second after the build.
 fn rates_of_writers_beside_their_own_build(seed: u64) -> [u64; 2] {
     let seen = Seen::of_seed("t", 1, 0, seed);
     assert!(seen.longest_gap_ms() < 100, "nobody commits for so long");
     let [before, after, last] = seen.counts;
-    // All of the background was at work, the build among it.
+    // All kinds of background work ran, also during the build.
     assert!(last[0] > 10 && last[1] > 5 && last[2] > 5, "{last:?}");
     assert!(after[0] > before[0] && after[1] > before[1] && after[2] > before[2], "{after:?}");
     let (granted, all) = seen.granted();
     assert!(granted < all / 10 * 9, "{granted} bytes of {all}");
-    // They have three indexes more to keep up from its beginning on, as afterwards.
+    // From the beginning of the build on the writers maintain three more indexes, as they do
+    // afterwards.
     [seen.begun, seen.ended].map(|at| seen.rate(at, at + 1_000 * MS))
 }
 
-/// Compactions follow writers at their pace, a large one too: none takes the device from them.
+/// A compaction, also a large one, proceeds at the rate that ingest needs and does not take the
+/// device from writers.
 #[test]
-fn a_large_merge_takes_little_from_writers() {
+fn writers_keep_three_quarters_of_their_rate_beside_a_large_compaction() {
     for seed in [SEED, SEED + 1] {
         let seen = Seen::during("none", (1, 20_000), 0, seed);
         let (halves, mean) =
@@ -276,15 +278,15 @@ fn a_large_merge_takes_little_from_writers() {
         let least = halves.iter().min().expect("some");
         assert!(*least * 4 >= mean * 3, "{least} of {mean} commits a second: {halves:?}");
         let [before, after, _] = seen.counts;
-        assert!(after[1] - before[1] > 50, "merges: {before:?} {after:?}");
+        assert!(after[1] - before[1] > 50, "compactions: {before:?} {after:?}");
     }
 }
 
-/// The bar of a build beside a full write load: users keep 0.8 of their rate, also in the worst
-/// second, compared with writers beside none (a checkpoint or a compaction of their own costs them
-/// more than that for half a second). And the build goes on.
+/// The bar of a build beside a full write load: users keep 0.8 of the rate that they have without a
+/// build, also in the worst second (a checkpoint or a compaction of their own table costs them more
+/// than that for half a second). The build proceeds meanwhile.
 #[test]
-fn writers_of_another_table_keep_their_rate() {
+fn writers_of_another_table_keep_their_rate_beside_an_index_build() {
     let (alone, seen) = (Seen::of("none", 1, 0), Seen::of("other", 1, 0));
     let rate = |of: &Seen| of.rate(of.begun, of.ended);
     let rates = [rate(&alone), rate(&seen)];
@@ -295,10 +297,10 @@ fn writers_of_another_table_keep_their_rate() {
     assert!(granted >= all / 20 && granted <= all / 8, "{granted} bytes of {all}");
 }
 
-/// Ten commits a second of users who hardly wait for the device leave most of it to a build; each
-/// takes a little longer, by a read or write or two of the build's.
+/// Users that commit ten times a second hardly wait for the device and leave most of it to a build.
+/// Each commit takes a little longer, by one or two reads or writes of the build.
 #[test]
-fn users_who_hardly_wait_leave_a_build_most_of_the_device() {
+fn a_build_gets_most_of_the_device_while_users_hardly_wait() {
     let rest_ms = WRITERS * 100;
     let (alone, seen) = (Seen::of("none", 4, rest_ms), Seen::of("other", 4, rest_ms));
     let (granted, all) = seen.granted();
@@ -307,10 +309,11 @@ fn users_who_hardly_wait_leave_a_build_most_of_the_device() {
     assert!(took[1] <= took[0] + 20_000, "microseconds of a transaction: {took:?}");
 }
 
-/// Beside writers who want all frames an index is built with less memory, as a few runs; with all
-/// of it, as fewer, once they have gone. Its entries take more than it may have in any case.
+/// Beside writers that need all frames, a build uses less memory and writes a few runs. After the
+/// writers have ended, it uses all its memory and writes fewer runs. Its entries never fit its
+/// memory.
 #[test]
-fn a_build_beside_writers_leaves_them_their_memory() {
+fn a_build_takes_no_memory_that_writers_use() {
     let world = World::new(16 << 20);
     let build = |world: &World, name: &str| {
         let lent = || world.db.stats().get(Metric::BuildBorrowedBytes);
@@ -328,7 +331,8 @@ fn a_build_beside_writers_leaves_them_their_memory() {
         *out.lock() = build(world, "beside");
     });
     let beside = *found.lock();
-    // The figures were read from the device by a user: that is long ago, too.
+    // After this pause the reads of `table_stats`, which count as a user's waits, are long past as
+    // well.
     world.pause(10_000);
     let alone = build(&world, "alone");
     println!("{beside:?} {alone:?}");
@@ -337,7 +341,7 @@ fn a_build_beside_writers_leaves_them_their_memory() {
     world.end();
 }
 
-/// How far a build beside writers says that it is.
+/// A sample of the progress that a build reports.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     at_ns: u64,
@@ -346,8 +350,8 @@ struct Told {
     left_ns: Option<u64>,
 }
 
-/// What a build beside writers told each 50 ms, the last when it had ended, how many rows it read,
-/// and how many commits there were before it and beside it.
+/// Runs a build beside writers. Returns its progress every 50 ms (the last sample after its end),
+/// the number of rows that it read, and the numbers of commits before and during it.
 fn told_beside_writers(table: &'static str, memory_size: u64) -> (Vec<Told>, u64, [usize; 2]) {
     let world = World::new(memory_size);
     let found = Arc::new(Mutex::new((Vec::new(), 0, [0; 2])));
@@ -378,12 +382,13 @@ fn told_beside_writers(table: &'static str, memory_size: u64) -> (Vec<Told>, u64
     std::mem::take(&mut *found.lock())
 }
 
-/// As beside nobody (`throttled.rs`): the share of the work never goes back and keeps growing,
-/// and at half time the time left is told within a factor of two. With memory for all entries, and
-/// with so little that the runs of each index are merged. Six writers append to the same table,
-/// each in a place of his own, more rows than there were: they are not read.
+/// As without writers (`throttled.rs`), the share done never goes back and grows in each second,
+/// and the estimate of the time left is right within a factor of two at half time. This holds with
+/// memory for all entries, and with so little that the runs of each index are compacted. Six
+/// writers append more rows to the same table than it had, each in its own range of keys; the build
+/// does not read these rows.
 #[test]
-fn a_build_beside_writers_tells_how_far_it_is() {
+fn a_build_beside_writers_reports_its_progress() {
     for (table, memory_size) in [("t", MEMORY), ("other", 16 << 20), ("t", 16 << 20)] {
         let (seen, read, [before, commits]) = told_beside_writers(table, memory_size);
         let last = seen.last().expect("some");
@@ -402,7 +407,7 @@ fn a_build_beside_writers_tells_how_far_it_is() {
         }
         let (left, told) = (end - half.at_ns, half.left_ns.expect("known by then"));
         assert!(told <= 2 * left && left <= 2 * told, "told {told}, took {left}: {half:?}");
-        // Also where compactions are foreseen and the plan grows.
+        // Also where the build foresees compactions and its plan grows.
         for second in 1..=seconds {
             let pair = [at((second - 1) * 1_000 * MS), at(second * 1_000 * MS)];
             assert!(pair[1].share > pair[0].share, "a step in a second: {pair:?}");
@@ -410,12 +415,13 @@ fn a_build_beside_writers_tells_how_far_it_is() {
     }
 }
 
-/// Who appends faster than a build goes on beside him is not followed: changes have written the
-/// entries of rows behind the last one that there was when it began.
+/// A build does not follow a writer that appends faster than the build reads: the writer itself has
+/// written the entries of all rows behind the last row that existed when the build began.
 #[test]
-fn a_build_does_not_follow_who_appends() {
+fn a_build_does_not_read_rows_appended_meanwhile() {
     const BATCH: u64 = 100;
-    // The table is read in several rounds, and appended to while each is written.
+    // The build reads the table in several rounds, and the writer appends while each round is
+    // written.
     let (world, progress) = (World::new(16 << 20), BuildProgress::default());
     let (builder, told) = (world.clone(), progress.clone());
     let build: Session = Box::new(move || {
@@ -423,15 +429,15 @@ fn a_build_does_not_follow_who_appends() {
         builder.build("other", 1, &told).expect("builds");
         builder.over.store(true, SeqCst);
     });
-    // Rows appended before it read the first, and in all.
+    // Rows appended before the build read its first row, and in all.
     let appended = Arc::new(Mutex::new((0, 0)));
     let (out, appender, seen) = (appended.clone(), world.clone(), progress.clone());
     let append: Session = Box::new(move || {
         let (mut rows, mut before) = (0, 0);
         while !appender.over.load(SeqCst) {
             let begun = appender.db.begin(Isolation::ReadCommitted, Access::ReadWrite);
-            let mut txn = begun.expect("begins");
-            let mut table = txn.table("other").expect("table");
+            let txn = begun.expect("begins");
+            let table = txn.table("other").expect("table");
             for id in (ROWS + rows..).take(BATCH as usize) {
                 let row = [id as i64, id as i64 * 7_919 % 1_000_003, id as i64].map(ValueRef::Int);
                 table.insert(&row).expect("inserts");
@@ -456,8 +462,8 @@ fn a_build_does_not_follow_who_appends() {
     world.end();
 }
 
-/// Begins a build and cancels it so long after `reached` says so; milliseconds until its end, and
-/// its phase when it was cancelled.
+/// Begins a build and cancels it `after_ms` after it has reached a phase. Returns the milliseconds
+/// from there to the end of the build, and its phase when it was cancelled.
 fn cancelled(
     world: &Arc<World>,
     times: u64,

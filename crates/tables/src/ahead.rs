@@ -27,6 +27,7 @@ impl EntriesAhead {
         self.places.len()
     }
 
+    #[inline]
     pub fn push(&mut self, entry: &EntryRef<'_>) {
         let key_at = self.bytes.len();
         let pk_at = key_at + entry.key.len();
@@ -36,7 +37,22 @@ impl EntriesAhead {
         self.places.push(Place { key_at, pk_at, value_at, end: self.bytes.len() });
     }
 
+    /// Removes the last entry.
+    pub fn pop(&mut self) {
+        if let Some(place) = self.places.pop() {
+            self.bytes.truncate(place.key_at);
+        }
+    }
+
+    /// The clustered key of the entry at a position below `len`.
+    #[inline]
+    pub fn pk(&self, at: usize) -> &[u8] {
+        let place = &self.places[at];
+        &self.bytes[place.pk_at..place.value_at]
+    }
+
     /// The entry at a position below `len`.
+    #[inline]
     pub fn get(&self, at: usize) -> EntryRef<'_> {
         let Place { key_at, pk_at, value_at, end } = self.places[at];
         EntryRef {

@@ -37,6 +37,7 @@ use std::time::Duration;
 pub(crate) mod arena;
 mod keys;
 mod progress;
+mod rebuild;
 pub(crate) mod scan;
 
 pub use progress::BuildProgress;
@@ -60,12 +61,12 @@ pub enum BuildPhase {
 }
 
 /// A table of a build, and the indexes that it gets.
-struct Target {
-    table: Arc<Table>,
-    added: Vec<IndexId>,
+pub(crate) struct BuildTarget {
+    pub(crate) table: Arc<Table>,
+    pub(crate) added: Vec<IndexId>,
 }
 
-impl Target {
+impl BuildTarget {
     /// A change has met a duplicate in one of the indexes that are being proved.
     fn duplicate(&self) -> Error {
         let def = self.table.layout().def.clone();
@@ -137,7 +138,11 @@ impl Store {
     }
 
     /// The barrier: from here on writers of the table maintain the new indexes.
-    fn begin_build(self: &Arc<Self>, table: &Arc<Table>, specs: &[IndexSpec]) -> Result<Target> {
+    pub(crate) fn begin_build(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        specs: &[IndexSpec],
+    ) -> Result<BuildTarget> {
         // A change prepared during the previous build may have set the flag late.
         table.clear_build();
         let mut def = (*table.layout().def).clone();
@@ -150,7 +155,7 @@ impl Store {
         for index in def.indexes.iter().filter(|i| added.contains(&i.id)) {
             self.runs.add_index(run_spec(index));
         }
-        let target = Target { table: table.clone(), added };
+        let target = BuildTarget { table: table.clone(), added };
         match self.publish_def(table, def) {
             Ok(()) => Ok(target),
             Err(error) => {
@@ -172,7 +177,7 @@ impl Store {
         progress.phase()
     }
 
-    fn build(self: &Arc<Self>, targets: &[Target], progress: &BuildProgress) -> Result<()> {
+    fn build(self: &Arc<Self>, targets: &[BuildTarget], progress: &BuildProgress) -> Result<()> {
         progress.enter(BuildPhase::Waiting);
         for target in targets {
             self.wait_writers(&target.table, progress)?;
@@ -180,7 +185,7 @@ impl Store {
         for (at, target) in targets.iter().enumerate() {
             let (before, behind) = (&targets[..at], &targets[at + 1..]);
             let mut rows = 0;
-            for Target { table, .. } in behind {
+            for BuildTarget { table, .. } in behind {
                 rows += table.state().tree.estimate(Bound::Unbounded, Bound::Unbounded)?;
             }
             progress.begin_table(rows);
@@ -197,8 +202,8 @@ impl Store {
     }
 
     /// Reads one table and proves its unique indexes.
-    fn build_one(self: &Arc<Self>, target: &Target, progress: &BuildProgress) -> Result<()> {
-        let Target { table, added } = target;
+    fn build_one(self: &Arc<Self>, target: &BuildTarget, progress: &BuildProgress) -> Result<()> {
+        let BuildTarget { table, added } = target;
         scan::build_runs(self, &table.state(), added, progress)?;
         if self.added(table, added).iter().any(|i| i.entry.unique) {
             let proved = self.prove_unique(table, added, progress);
@@ -216,7 +221,7 @@ impl Store {
     }
 
     /// Waits for another schema change of the table, unless the build is cancelled.
-    fn lock_to_build<'t>(
+    pub(crate) fn lock_to_build<'t>(
         &self,
         name: &str,
         table: &'t Arc<Table>,
@@ -225,11 +230,7 @@ impl Store {
         let cancelled = || progress.check().is_err();
         let timeout = Some(self.build_wait(progress));
         let wait = SchemaWait { timeout, cancelled: Some(&cancelled), ..SchemaWait::default() };
-        let locked = self.lock_ddl(name, table, &wait);
-        locked.map_err(|error| match error.code() {
-            Code::StatementCancelled => Error::new(Code::BuildCancelled),
-            _ => error,
-        })
+        self.lock_ddl(name, table, &wait).map_err(as_build)
     }
 
     fn build_wait(&self, progress: &BuildProgress) -> Duration {
@@ -307,7 +308,7 @@ impl Store {
     }
 
     /// Makes the indexes of all tables valid in one change of the catalog.
-    fn make_valid(self: &Arc<Self>, targets: &[Target]) -> Result<()> {
+    fn make_valid(self: &Arc<Self>, targets: &[BuildTarget]) -> Result<()> {
         // The catalog says VALID from the log position of this change on, and so does the state in
         // memory.
         let from = self.txns.published();
@@ -321,7 +322,7 @@ impl Store {
             valid.push((target, def));
         }
         let new = || {
-            let of = |(target, def): &'_ (&Target, TableDef)| {
+            let of = |(target, def): &'_ (&BuildTarget, TableDef)| {
                 let added = def.indexes.iter().filter(|i| target.added.contains(&i.id)).cloned();
                 added.map(|index| (def.id, index)).collect::<Vec<_>>()
             };
@@ -346,7 +347,7 @@ impl Store {
     }
 
     /// Removes the indexes of a failed build again.
-    fn abandon(&self, Target { table, added }: &Target) {
+    pub(crate) fn abandon(&self, BuildTarget { table, added }: &BuildTarget) {
         let mut def = (*table.layout().def).clone();
         def.indexes.retain(|i| !added.contains(&i.id));
         if let Err(error) = self.publish_def(table, def) {
@@ -385,4 +386,23 @@ pub(crate) fn newest_committed<'c>(
     }
     let deleted = cell.flags & cell_flags::DELETED != 0;
     Ok((!deleted).then_some(Cow::Borrowed(cell.row)))
+}
+
+/// A duplicate in a build under a provisional name, by the names that users know.
+pub(crate) fn by_users_name(error: Error, table: &str) -> Error {
+    match (error.code(), error.context("index")) {
+        (Code::DuplicateInBuild, Some(index)) => {
+            let index = index.strip_prefix(PROVISIONAL).unwrap_or(index);
+            Error::new(Code::DuplicateInBuild).with("table", table).with("index", index)
+        }
+        _ => error,
+    }
+}
+
+/// A build is cancelled by its progress, and its errors say so.
+fn as_build(error: Error) -> Error {
+    match error.code() {
+        Code::StatementCancelled => Error::new(Code::BuildCancelled),
+        _ => error,
+    }
 }

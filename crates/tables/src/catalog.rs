@@ -150,6 +150,13 @@ fn key_of(row: &Row) -> Result<(u32, u8, u32)> {
     }
 }
 
+/// Kinds up to 31 are reserved for later versions of this format, which say in the superblock that
+/// there are such entries.
+fn unknown_kind(table: u32, kind: u8) -> Error {
+    let error = Error::new(Code::NewerFormat).with("part", "catalog").with("kind", kind);
+    error.with("table", table)
+}
+
 impl Loading {
     /// A counter that was written during the DROP of its table; DROP now waits for such writes.
     fn is_leftover(&self) -> bool {
@@ -178,7 +185,7 @@ impl Loading {
             entry_kind::STATISTICS => {
                 self.statistics.insert(IndexId(item), StatisticsEntry::decode(body)?);
             }
-            _ => return Err(damaged(table, "unknown kind of entry")),
+            _ => return Err(unknown_kind(table, kind)),
         }
         Ok(())
     }
@@ -202,6 +209,7 @@ impl Store {
                     Some(next) if kind == entry_kind::COUNTER => {
                         next.restart(decode_counter(body)?)
                     }
+                    _ if kind > entry_kind::STATISTICS => return Err(unknown_kind(0, kind)),
                     _ => return Err(damaged(0, "unknown next id")),
                 }
                 continue;

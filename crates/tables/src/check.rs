@@ -36,6 +36,14 @@ pub struct TableCheck {
     pub problems: Vec<String>,
     /// Parts that could not be checked here.
     pub notes: Vec<String>,
+    /// The names of indexes that are damaged or do not fit the rows. Each can be made anew from the
+    /// rows.
+    pub indexes_damaged: Vec<String>,
+    /// Some rows, or some long values of rows, cannot be read. The indexes were then not compared
+    /// with the rows.
+    pub rows_damaged: bool,
+    /// Pages are in use that no row needs.
+    pub pages_unreachable: bool,
 }
 
 /// The stage of a check.
@@ -152,47 +160,93 @@ impl Store {
 
 impl Checker<'_> {
     fn run(&mut self, at: Lsn) -> Result<()> {
-        self.pages()?;
+        let pages = self.pages();
+        self.of_rows(pages)?;
         let state = self.state.clone();
         let readable = |i: &&IndexLayout| i.check_readable(at).is_ok();
         let indexes: Vec<&IndexLayout> = state.layout.indexes.iter().filter(readable).collect();
-        let (rows, parts) = (state.tree.estimate_all()?.rows, 3 * indexes.len());
-        self.begin(CheckStage::Rows, 0, 1, rows)?;
-        let wanted = self.sums_of_rows(&indexes)?;
-        for (i, (index, rows)) in indexes.into_iter().zip(wanted).enumerate() {
-            let in_runs = self.store.runs.stats(index.id).run_entries;
-            self.begin(CheckStage::Indexes, 3 * i, parts, in_runs)?;
-            let checked = self.store.runs.check_until(index.id, &|done| self.watch.look(done));
-            if let Err(error) = self.store.read_index(checked) {
-                if error.kind() == Kind::Cancelled {
-                    return Err(error);
-                }
-                self.problem(format!("index {}: {error}", index.name));
-                continue;
-            }
-            self.begin(CheckStage::Indexes, 3 * i + 1, parts, rows.count)?;
-            let forward = self.sum_of_index(index, RunsDirection::Forward)?;
-            self.begin(CheckStage::Indexes, 3 * i + 2, parts, rows.count)?;
-            let reverse = self.sum_of_index(index, RunsDirection::Reverse)?;
-            self.report.entries += forward.count;
-            if index.is_opaque() {
-                let (table, index) = (&self.name, &index.name);
-                self.report.notes.push(format!(
-                    "table {table}: index {index}: weights of its collation cannot be made here: \
-                     checked are the order of its keys, and its rows and the values it keeps"
-                ));
-            }
-            if forward != reverse {
-                let (a, b) = (forward.count, reverse.count);
-                self.problem(format!("index {}: {a} entries forward, {b} back", index.name));
-            }
-            if forward != rows {
-                let (a, b) = (rows.count, forward.count);
-                self.problem(format!("index {}: {a} rows, {b} entries", index.name));
-                self.name_differences(index)?;
-            }
+        let mut wanted = None;
+        if !self.report.rows_damaged {
+            let rows = state.tree.estimate_all()?.rows;
+            self.begin(CheckStage::Rows, 0, 1, rows)?;
+            let sums = self.sums_of_rows(&indexes);
+            wanted = self.of_rows(sums)?;
+        }
+        let parts = 3 * indexes.len();
+        for (i, index) in indexes.into_iter().enumerate() {
+            let rows = wanted.as_ref().map(|sums| sums[i]);
+            self.index(index, rows, (3 * i, parts))?;
         }
         Ok(())
+    }
+
+    /// Checks the files of an index and, if the rows could be read, its entries; `part` of `parts`
+    /// is the first of three.
+    fn index(
+        &mut self,
+        index: &IndexLayout,
+        rows: Option<Sum>,
+        (part, parts): (usize, usize),
+    ) -> Result<()> {
+        let in_runs = self.store.runs.stats(index.id).run_entries;
+        self.begin(CheckStage::Indexes, part, parts, in_runs)?;
+        let checked = self.store.runs.check_until(index.id, &|done| self.watch.look(done));
+        let (Some(_), Some(rows)) = (self.of_index(index, checked)?, rows) else { return Ok(()) };
+        self.begin(CheckStage::Indexes, part + 1, parts, rows.count)?;
+        let forward = self.sum_of_index(index, RunsDirection::Forward);
+        let Some(forward) = self.of_index(index, forward)? else { return Ok(()) };
+        self.begin(CheckStage::Indexes, part + 2, parts, rows.count)?;
+        let reverse = self.sum_of_index(index, RunsDirection::Reverse);
+        let Some(reverse) = self.of_index(index, reverse)? else { return Ok(()) };
+        self.report.entries += forward.count;
+        if index.is_opaque() {
+            let (table, index) = (&self.name, &index.name);
+            self.report.notes.push(format!(
+                "table {table}: index {index}: weights of its collation cannot be made here: \
+                 checked are the order of its keys, and its rows and the values it keeps"
+            ));
+        }
+        if forward != reverse {
+            let (a, b) = (forward.count, reverse.count);
+            self.index_problem(index, format_args!("{a} entries forward, {b} back"));
+        }
+        if forward != rows {
+            let (a, b) = (rows.count, forward.count);
+            self.index_problem(index, format_args!("{a} rows, {b} entries"));
+            match self.name_differences(index) {
+                Err(error) if error.code() == Code::RunDamaged => {
+                    self.of_index(index, Err::<(), Error>(error))?
+                }
+                named => self.of_rows(named)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// The result of reading rows; damage of them is a problem to report.
+    fn of_rows<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == Kind::Corrupt => {
+                // The walk over the pages has named the page already, with the same error.
+                self.report.rows_damaged = true;
+                self.problem_once(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The result of reading an index; any failure but a cancellation is a problem to report.
+    fn of_index<T>(&mut self, index: &IndexLayout, read: Result<T>) -> Result<Option<T>> {
+        match self.store.read_index(read) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == Kind::Cancelled => Err(error),
+            Err(error) => {
+                self.index_problem(index, format_args!("{error}"));
+                Ok(None)
+            }
+        }
     }
 
     fn begin(&mut self, stage: CheckStage, part: usize, parts: usize, total: u64) -> Result<()> {
@@ -214,6 +268,13 @@ impl Checker<'_> {
         let mut chains = self.store.chains_of_tree(tree.id())?;
         self.begin(CheckStage::Pages, 0, 2, used.len() as u64)?;
         let (report, mut reached) = tree.check_reach(&|done| self.watch.look(done))?;
+        for problem in report.problems.iter().take(PAGE_PROBLEMS_MAX) {
+            self.report.rows_damaged = true;
+            self.page_problem(problem);
+        }
+        if self.report.rows_damaged {
+            return Ok(());
+        }
         self.begin(CheckStage::Pages, 1, 2, report.rows)?;
         let mut cursor = tree.cursor();
         cursor.seek(Bound::Unbounded, Direction::Forward)?;
@@ -227,21 +288,27 @@ impl Checker<'_> {
                 reached.insert(page);
             })?;
         }
-        let mut problems = report.problems;
+        let mut unreachable = Vec::new();
         for page in used.without(&reached) {
             let lsn = match pages.read(page, evenkeel_pages::Access::UseOnce) {
                 _ if !pages.is_used_by(page, tree.id()) => continue,
+                Err(error) if error.kind() == Kind::Corrupt => Lsn::ZERO,
                 read => read?.lsn(),
             };
             if lsn < began {
                 let what = "in use and unreachable".to_string();
-                problems.push(Problem { page, what });
+                unreachable.push(Problem { page, what });
             }
         }
-        for problem in problems.iter().take(PAGE_PROBLEMS_MAX) {
-            self.problem(format!("page {}: {}", problem.page, problem.what));
+        self.report.pages_unreachable = !unreachable.is_empty();
+        for problem in unreachable.iter().take(PAGE_PROBLEMS_MAX) {
+            self.page_problem(problem);
         }
         Ok(())
+    }
+
+    fn page_problem(&mut self, problem: &Problem) {
+        self.problem(format!("page {}: {}", problem.page, problem.what));
     }
 
     fn looked_at_one(&mut self) -> Result<()> {
@@ -255,6 +322,21 @@ impl Checker<'_> {
     fn problem(&mut self, what: String) {
         let table = &self.name;
         self.report.problems.push(format!("table {table}: {what}"));
+    }
+
+    /// As `problem`, unless a problem of a page says the same.
+    fn problem_once(&mut self, what: String) {
+        if !self.report.problems.iter().any(|problem| problem.ends_with(&what)) {
+            self.problem(what);
+        }
+    }
+
+    fn index_problem(&mut self, index: &IndexLayout, what: std::fmt::Arguments<'_>) {
+        let damaged = &mut self.report.indexes_damaged;
+        if damaged.last() != Some(&index.name) {
+            damaged.push(index.name.clone());
+        }
+        self.problem(format!("index {}: {what}", index.name));
     }
 
     /// Calls `f` with every row of the snapshot.
@@ -298,7 +380,7 @@ impl Checker<'_> {
             last.extend_from_slice(entry.key_and_pk);
         }
         if unordered > 0 {
-            self.problem(format!("index {}: {unordered} entries out of order", index.name));
+            self.index_problem(index, format_args!("{unordered} entries out of order"));
         }
         Ok(sum)
     }
@@ -325,13 +407,13 @@ impl Checker<'_> {
             if named < PROBLEMS_MAX {
                 named += 1;
                 let pk = hex(entry.pk);
-                self.problem(format!("index {}: entry of pk {pk}: its row {has}", index.name));
+                self.index_problem(index, format_args!("entry of pk {pk}: its row {has}"));
             }
         }
         if index.is_opaque() {
             return Ok(());
         }
-        let (snapshot, name) = (self.snapshot, index.name.clone());
+        let snapshot = self.snapshot;
         let (mut key, mut named) = (Vec::new(), 0);
         self.rows(&mut |check, row| {
             key.clear();
@@ -344,7 +426,7 @@ impl Checker<'_> {
             if !found && named < PROBLEMS_MAX {
                 named += 1;
                 let pk = hex(row.key());
-                check.problem(format!("index {name}: row of pk {pk} has no entry"));
+                check.index_problem(index, format_args!("row of pk {pk} has no entry"));
             }
             Ok(())
         })

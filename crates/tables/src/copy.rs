@@ -93,7 +93,8 @@ impl Store {
         for index in &new.layout.def.indexes {
             self.runs.add_index(run_spec(index));
         }
-        let loader = Loader::new(self, &table, &new).inspect_err(|_| self.forget(&new))?;
+        let loader = Loader::new(self, &table, &new, progress);
+        let loader = loader.inspect_err(|_| self.forget(&new))?;
         let way = Way::Load { old, loader: Box::new(loader), sorter: None };
         drop(ddl);
         let mut copy = TableCopy {
@@ -227,7 +228,7 @@ impl TableCopy {
         self.store.forget(&loaded);
         let mut sorter = sorter?;
         let new = self.store.successor_as(&old, def)?;
-        let loader = Loader::new(&self.store, &self.table, &new);
+        let loader = Loader::new(&self.store, &self.table, &new, &self.progress);
         let mut loader = loader.inspect_err(|_| self.store.forget(&new))?;
         let (key, row) = loader.encode(values)?;
         sorter.push(key, row)?;

@@ -8,6 +8,7 @@ const PLACE: [&str; 4] = ["file", "offset", "block", "why"];
 
 impl Store {
     /// A result of reading an index; an error of damage names table and index.
+    #[inline]
     pub(crate) fn read_index<T>(&self, read: Result<T>) -> Result<T> {
         read.map_err(|error| match error.code() {
             Code::RunDamaged => self.name_damage(error),

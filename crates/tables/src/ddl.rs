@@ -72,7 +72,23 @@ impl Store {
         }
         table.set_born(born);
         self.catalog.put(name, table.clone());
+        if !temporary {
+            self.tell_of_indexed_key(&layout.def);
+        }
         Ok(table)
+    }
+
+    /// A read by a primary key that the table is not clustered on takes two steps: its owner may
+    /// want a shorter key.
+    fn tell_of_indexed_key(&self, def: &TableDef) {
+        let Some(primary) = def.indexes.iter().find(|index| index.entry.primary) else { return };
+        let (bytes, limit) =
+            (def.key_bytes_max(&primary.entry.parts, self.rules), self.rules.key_bytes_max());
+        log::info!(
+            "table {}: its primary key may take {bytes} bytes, a clustered key {limit}: the key is \
+             kept in an index, and a read by it takes two steps",
+            def.name
+        );
     }
 
     fn check_free(&self, name: &str) -> Result<()> {
@@ -97,6 +113,7 @@ impl Store {
         table: &'t Arc<Table>,
         wait: &SchemaWait<'_>,
     ) -> Result<EventGuard<'t>> {
+        table.check_not_loading()?;
         let guard = self.lock(&table.ddl, wait).map_err(|e| e.with("table", name))?;
         // The table may have been dropped or renamed meanwhile.
         match self.catalog.find(name) {

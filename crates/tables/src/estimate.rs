@@ -1,6 +1,6 @@
 //! The number of rows in a range of an index: counted up to a bound, estimated beyond it.
 
-use crate::range::{ByteRange, Range};
+use crate::range::{ByteRange, KeySet};
 use crate::scan::key_range;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
@@ -117,11 +117,15 @@ impl TableTxn {
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`; faults of the range; of storage.
-    pub fn key_estimate(&mut self, table: &Arc<Table>, range: Range<'_>) -> Result<u64> {
+    pub fn key_estimate<'k>(
+        &mut self,
+        table: &Arc<Table>,
+        keys: impl Into<KeySet<'k>>,
+    ) -> Result<u64> {
         // Use the table first, so that its tree is not dropped.
         self.enter(table, Use::Read)?;
         let state = table.state();
-        let range = state.layout.byte_range(&state.layout.key, range)?;
+        let range = state.layout.byte_range(&state.layout.key, keys)?;
         self.store.clustered_estimate(table, &state, &range)
     }
 
@@ -129,16 +133,16 @@ impl TableTxn {
     ///
     /// # Errors
     /// `IndexMissing`, faults of the range, of storage.
-    pub fn index_estimate(
+    pub fn index_estimate<'k>(
         &mut self,
         table: &Arc<Table>,
         index: usize,
-        range: Range<'_>,
+        keys: impl Into<KeySet<'k>>,
     ) -> Result<u64> {
         self.enter(table, Use::Read)?;
         let state = table.state();
         let layout = state.layout.index_at(index)?;
-        let range = state.layout.index_range(layout, range)?;
+        let range = state.layout.index_range(layout, keys)?;
         if range.is_empty() {
             return Ok(0);
         }

@@ -13,7 +13,7 @@ use evenkeel_base::{Code, Error, Result, Stamp, TreeId};
 use evenkeel_format::ColumnType;
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::Event;
-use evenkeel_tree::{OverflowReader, OverflowRef, OverflowWriter, Tree};
+use evenkeel_tree::{OverflowReader, OverflowRef, OverflowWriter, Patience, Tree};
 use evenkeel_txn::SnapshotGuard;
 use std::io;
 use std::sync::Arc;
@@ -53,11 +53,11 @@ pub(crate) struct ChainWriter {
 }
 
 impl ChainWriter {
-    pub fn new(store: &Store, tree: &Tree, owner: Stamp) -> ChainWriter {
+    pub fn new(store: &Store, tree: &Tree, owner: Stamp, patience: Patience) -> ChainWriter {
         let begun = Arc::new(Mutex::new(None));
         let (chains, noted, id) = (store.chains.clone(), begun.clone(), tree.id());
         let watch = move |head| *noted.lock() = Some(chains.begin(head, id, owner));
-        let writer = OverflowWriter::new(tree, owner).watched(Box::new(watch));
+        let writer = OverflowWriter::new(tree, owner).watched(Box::new(watch)).patient(patience);
         let (chains, background) = (store.chains.clone(), store.txns.event());
         ChainWriter { writer, claim: Claim { chains, background, begun } }
     }
@@ -215,7 +215,19 @@ impl TableTxn {
     /// A chain carries the stamp of the next operation, so the transaction needs its id now.
     pub(crate) fn chain_writer(&mut self, tree: &Tree) -> Result<ChainWriter> {
         self.store.txns.reserve_undo(&self.inner, UndoRecord::encoded_len_max(0, 0))?;
-        Ok(ChainWriter::new(&self.store, tree, self.inner.next_stamp()))
+        Ok(ChainWriter::new(&self.store, tree, self.inner.next_stamp(), self.patience()))
+    }
+
+    /// How long a value waits for a backup: as long as a statement waits for a lock.
+    fn patience(&self) -> Patience {
+        let (check, limit) = (self.inner.cancel_check(), self.lock_wait());
+        Arc::new(move |waited| {
+            check()?;
+            match waited < limit {
+                true => Ok(()),
+                false => Err(Error::new(Code::LockWaitTimeout).with("waits_for", "a backup")),
+            }
+        })
     }
 }
 

@@ -31,6 +31,7 @@ mod overflow;
 mod primary;
 pub mod range;
 mod read;
+mod repair;
 mod replay;
 pub mod row;
 mod row_op;
@@ -46,6 +47,7 @@ mod sync;
 mod table;
 pub mod table_layout;
 mod transaction;
+mod values;
 mod write;
 
 pub use alter::{PROVISIONAL, TableChange};
@@ -56,12 +58,15 @@ pub use copy::TableCopy;
 pub use evenkeel_format::catalog::StatisticsEntry;
 pub use evenkeel_format::{Collations, ColumnType, Value, ValueRef};
 pub use evenkeel_tree::Direction;
-pub use evenkeel_txn::{Mode, WaitWatch};
+pub use evenkeel_txn::{Mode, Report, WaitWatch};
 pub use large::{LargeReader, LargeValue, ValueWriter};
 pub use liveness::Liveness;
 pub use locked_scan::{Given, LockedScan};
-pub use range::{ByteRange, Range};
+pub use range::{
+    ByteRange, Exactly, KeySet, Range, ScanRange, StartingWith, exactly, starting_with,
+};
 pub use read::LockWait;
+pub use repair::{IndexRebuilt, LostRange, RepairScope, TableRepair};
 pub use replay::{Replayer, replay_entries};
 pub use row::Row;
 pub use row_plan::RowPlan;
@@ -71,6 +76,7 @@ pub use store::{Store, StoreOptions, StoreParts};
 pub use table::{SchemaWait, Table, TableState};
 pub use table_layout::Layout;
 pub use transaction::{Access, Isolation, TableTxn};
+pub use values::{ByColumn, Changes, Columns, Refusal, Values};
 pub use write::Insertion;
 
 #[cfg(test)]

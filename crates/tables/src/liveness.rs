@@ -17,6 +17,7 @@ impl Liveness {
 
     /// # Errors
     /// `TransactionEnded`.
+    #[inline]
     pub fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Acquire) {
             true => Err(Error::new(Code::TransactionEnded)),

@@ -10,9 +10,10 @@ use crate::build::{BuildProgress, newest_committed, scan};
 use crate::catalog::run_spec;
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
+use crate::values::Values;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, IndexId, Result, Stamp};
-use evenkeel_format::{Field, Value, ValueRef};
+use evenkeel_format::{Field, ValueRef};
 use evenkeel_tree::{BulkLoad, Direction, LeafRow};
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,7 +31,7 @@ impl Store {
     /// `TreeNotEmpty`, `RowsNotSorted` naming the row, `DuplicateInBuild`, `RowTooLong` (a row that
     /// does not fit a leaf must be inserted), faults of the values, `TableMissing`, `TableBusy`,
     /// `BuildCancelled`.
-    pub fn load_table<R: AsRef<[Value]>>(
+    pub fn load_table<R: Values>(
         self: &Arc<Self>,
         name: &str,
         rows: impl IntoIterator<Item = R>,
@@ -39,12 +40,12 @@ impl Store {
         let table = self.table(name)?;
         let wait = SchemaWait::default();
         let _ddl = self.lock_ddl(name, &table, &wait)?;
-        table.close(&self.rt, self.lock_wait(), &wait)?;
+        table.close_for_load(&self.rt, self.lock_wait(), &wait)?;
         let _closed = Closed(&table);
         self.load_closed(&table, &mut rows.into_iter(), progress)
     }
 
-    fn load_closed<R: AsRef<[Value]>>(
+    fn load_closed<R: Values>(
         self: &Arc<Self>,
         table: &Arc<Table>,
         rows: &mut dyn Iterator<Item = R>,
@@ -94,17 +95,16 @@ impl Store {
         Ok(())
     }
 
-    fn fill<R: AsRef<[Value]>>(
+    fn fill<R: Values>(
         self: &Arc<Self>,
         table: &Arc<Table>,
         new: &Arc<TableState>,
         rows: &mut dyn Iterator<Item = R>,
         progress: &BuildProgress,
     ) -> Result<u64> {
-        let mut loader = Loader::new(self, table, new)?;
+        let mut loader = Loader::new(self, table, new, progress)?;
         for row in rows {
-            let values: Vec<ValueRef<'_>> = row.as_ref().iter().map(Value::as_ref).collect();
-            loader.push(&values)?;
+            row.give(|values| loader.push(values))?;
             if loader.count.is_multiple_of(CHECK_EVERY) {
                 progress.check()?;
                 self.rt.step();
@@ -142,13 +142,20 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// For a table that will have `state`.
-    pub fn new(store: &Arc<Store>, table: &Arc<Table>, state: &Arc<TableState>) -> Result<Loader> {
+    /// For a table that will have `state`; `progress` cancels its waits.
+    pub fn new(
+        store: &Arc<Store>,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        progress: &BuildProgress,
+    ) -> Result<Loader> {
+        let progress = progress.clone();
+        let patience = Arc::new(move |_| progress.check());
         Ok(Loader {
             store: store.clone(),
             table: table.clone(),
             state: state.clone(),
-            tree: state.tree.bulk_load()?,
+            tree: state.tree.bulk_load()?.patient(patience),
             key: Vec::new(),
             row: Vec::new(),
             count: 0,

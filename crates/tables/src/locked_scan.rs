@@ -12,8 +12,9 @@
 //! 3. Leaves noted as dead (E6) are skipped unread. The lock of a range that covers them was taken
 //!    before. A writer that puts a row into such a leaf first removes the note, so it either comes
 //!    before the scan or finds that lock.
-//! 4. Many row locks of one scan become a lock of their range, so that memory does not grow with
-//!    the rows.
+//! 4. Many row locks of one scan of the tree become a lock of their range, which then grows with
+//!    each row (RFC 40). It ends where another transaction holds or waits for anything, and at a
+//!    row that is not locked or is locked otherwise.
 //!
 //! Rows that the transaction itself has inserted since the scan was opened are not returned (A6);
 //! rows that it has changed are returned as they are now.
@@ -22,8 +23,9 @@
 //! transaction holds, without a lock; the next call locks that row, unless `unlock` said that it is
 //! not wanted.
 
+use crate::ahead::EntriesAhead;
 use crate::locker::{Locker, Where, not_available};
-use crate::range::{ByteRange, Range};
+use crate::range::{ByteRange, KeySet};
 use crate::read::{LockWait, Locked, ReadView};
 use crate::row::Row;
 use crate::scan::{AHEAD_MAX, Locking, index_direction, is_past, key_range, row_has_key, seek};
@@ -31,16 +33,15 @@ use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::transaction::{Isolation, TableTxn};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Code, IndexId, Lsn, Result, Snapshot, UndoNo};
+use evenkeel_base::{IndexId, Lsn, Result, Snapshot, UndoNo};
 use evenkeel_runs::Sees;
 use evenkeel_tree::{Cursor, Direction};
-use evenkeel_txn::{LockSpace, Mode, Policy};
-use std::collections::VecDeque;
+use evenkeel_txn::{LockSpace, Mode};
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// Row locks of a scan that become one lock of their range.
-const COALESCED_ROWS: usize = 1024;
+const RANGE_ROWS: usize = 256;
 
 /// The result of a step of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +54,6 @@ pub enum Given {
     Peeked,
 }
 
-/// An entry of an index that was read ahead: key, clustered key.
-type Ahead = (Vec<u8>, Vec<u8>);
-
 /// The source of keys.
 enum Keys {
     /// One clustered key; `None` once it was read.
@@ -64,7 +62,25 @@ enum Keys {
     /// its rows were returned, as it does if each of them is changed.
     Tree { cursor: Box<Cursor>, sought: bool, moves: bool },
     /// The index at this position, and the keys to lock if there is no row.
-    Index { at: usize, id: IndexId, ahead: VecDeque<Ahead>, unique: Option<ByteRange> },
+    Index { at: usize, id: IndexId, ahead: Box<Ahead>, unique: Option<ByteRange> },
+}
+
+/// Entries of an index that were read ahead; those from `next` on were not returned.
+#[derive(Default)]
+struct Ahead {
+    entries: EntriesAhead,
+    next: usize,
+}
+
+impl Ahead {
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.next = 0;
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.next == self.entries.len()
+    }
 }
 
 /// A scan that locks the rows that it returns.
@@ -72,7 +88,7 @@ pub struct LockedScan {
     locker: Locker,
     state: Arc<TableState>,
     keys: Keys,
-    /// The rest of the range.
+    /// The range; by an index, the rest of it when entries were read ahead.
     range: ByteRange,
     direction: Direction,
     locking: Locking,
@@ -115,6 +131,11 @@ impl LockedScan {
         self.step(row, true)
     }
 
+    /// True if it goes in the order of an index.
+    pub fn is_by_index(&self) -> bool {
+        matches!(self.keys, Keys::Index { .. })
+    }
+
     /// Calls `f` with each remaining row, locked; `f` returns false to stop.
     ///
     /// # Errors
@@ -137,9 +158,18 @@ impl LockedScan {
             let space = LockSpace::Tree(self.state.tree.id());
             let (mode, me) = (self.locking.mode, &self.locker.inner);
             let written = me.mark() > self.given_at;
+            let growing = &self.locker.growing;
+            if let (Some(range), true) = (growing.range.get(), growing.has_last()) {
+                growing.range.set(None);
+                self.locker.store.txns.shrink_range(me, range, &self.here, written);
+                return;
+            }
             self.locker.store.txns.unlock_row(me, space, &self.here, mode, written);
-            if self.taken.last() == Some(&self.here) {
-                self.taken.pop();
+            // A range does not lock rows between that are not wanted.
+            match written {
+                true if self.taken.last() == Some(&self.here) => drop(self.taken.pop()),
+                true => {}
+                false => self.taken.clear(),
             }
         }
     }
@@ -151,6 +181,11 @@ impl LockedScan {
     /// Of storage.
     pub fn resume_after(&mut self, entry_key: &[u8], key: &[u8]) -> Result<()> {
         (self.took, self.peeked) = (false, false);
+        if key != self.here {
+            // No range locks the rows between.
+            self.locker.growing.range.set(None);
+            self.taken.clear();
+        }
         (self.entry_key, self.here) = (entry_key.to_vec(), key.to_vec());
         match &mut self.keys {
             Keys::One(left) => *left = None,
@@ -161,10 +196,8 @@ impl LockedScan {
                 }
                 cursor.resume_after(key)?;
             }
-            Keys::Index { ahead, .. } => {
-                ahead.clear();
-                cut(&mut self.range, self.direction, entry_key, key);
-            }
+            // Reading ahead begins behind the row.
+            Keys::Index { ahead, .. } => ahead.clear(),
         }
         Ok(())
     }
@@ -249,41 +282,29 @@ impl LockedScan {
         let held = self.locker.inner.locked_rows();
         let place = (&self.here[..], self.place_of_key(again));
         let locked = self.locker.lock_row_at(&self.state, place, locking, absent, row)?;
-        self.took = locked == Locked::Row && self.locker.inner.locked_rows() > held;
         self.given_at = self.locker.inner.mark();
-        if self.took && matches!(self.keys, Keys::Tree { .. }) {
+        let grown = self.locker.growing.has_last();
+        self.took = locked == Locked::Row && (grown || self.locker.inner.locked_rows() > held);
+        if self.took && !grown && matches!(self.keys, Keys::Tree { .. }) {
             self.taken.push(self.here.clone());
-            if self.taken.len() > COALESCED_ROWS {
-                self.coalesce()?;
+            if self.taken.len() >= RANGE_ROWS {
+                self.make_range();
             }
         }
         Ok(locked)
     }
 
-    /// Replaces the locks of many rows, except the last, by one lock of their range, unless another
-    /// transaction holds a lock in between.
-    fn coalesce(&mut self) -> Result<()> {
-        let last = self.taken.pop();
+    /// Makes a range of the locks of many rows, if no other transaction holds or waits for anything
+    /// in between.
+    fn make_range(&mut self) {
         let (txns, me) = (&self.locker.store.txns, &self.locker.inner);
         let space = LockSpace::Tree(self.state.tree.id());
-        let (mut from, mut to) = (&self.taken[0], &self.taken[self.taken.len() - 1]);
-        if self.direction == Direction::Backward {
-            std::mem::swap(&mut from, &mut to);
-        }
-        let bounds = (Bound::Included(&from[..]), Bound::Included(&to[..]));
-        match txns.lock_range(me, space, bounds, self.locking.mode, Policy::NoWait) {
-            // The newest first: it is at the end of the transaction's list.
-            Ok(_) => self
-                .taken
-                .iter()
-                .rev()
-                .for_each(|key| txns.unlock_row(me, space, key, self.locking.mode, false)),
-            Err(error) if error.code() == Code::LockNotAvailable => {}
-            Err(error) => return Err(error),
-        }
+        let range = txns.range_of_rows(me, space, &self.taken, self.locking.mode);
         self.taken.clear();
-        self.taken.extend(last);
-        Ok(())
+        let growing = &self.locker.growing;
+        growing.locked.set(range.is_some());
+        growing.crosses.set(false);
+        growing.range.set(range);
     }
 
     /// The last committed version of the row at `here`.
@@ -325,6 +346,9 @@ impl LockedScan {
                     true if *moves => seek(cursor, &self.range, self.direction)?,
                     true => {}
                 }
+                if !within || !*sought || *moves {
+                    self.locker.growing.crosses.set(true);
+                }
                 (*sought, *moves) = (true, *moves && within);
                 match cursor.next()? {
                     Some((key, _)) if !is_past(&self.range, self.direction, key) => {
@@ -337,32 +361,54 @@ impl LockedScan {
                 }
             }
             Keys::Index { ahead, .. } => {
-                if ahead.is_empty() {
+                if ahead.is_used_up() {
                     self.read_ahead()?;
                 }
                 let Keys::Index { ahead, .. } = &mut self.keys else { return Ok(false) };
-                let Some((key, pk)) = ahead.pop_front() else { return Ok(false) };
-                cut(&mut self.range, self.direction, &key, &pk);
-                (self.entry_key, self.here) = (key, pk);
+                if ahead.is_used_up() {
+                    return Ok(false);
+                }
+                let entry = ahead.entries.get(ahead.next);
+                self.entry_key.clear();
+                self.entry_key.extend_from_slice(entry.key);
+                self.here.clear();
+                self.here.extend_from_slice(entry.pk);
+                ahead.next += 1;
                 Ok(true)
             }
         }
     }
 
-    /// Reads index entries ahead. If there is none under a unique key, locks the key.
+    /// Reads index entries ahead, behind the last row. If there is none under a unique key, locks
+    /// the key.
     fn read_ahead(&mut self) -> Result<()> {
-        let Keys::Index { id, unique, .. } = &mut self.keys else { return Ok(()) };
+        let Keys::Index { id, ahead, unique, .. } = &mut self.keys else { return Ok(()) };
+        // A range that is empty has no row.
+        if !self.here.is_empty() {
+            cut(&mut self.range, self.direction, &self.entry_key, &self.here);
+        }
+        let (id, unique, mut ahead) = (*id, unique.take(), std::mem::take(ahead));
+        let read = self.read_entries(id, unique, &mut ahead);
+        if let Keys::Index { ahead: kept, .. } = &mut self.keys {
+            *kept = ahead;
+        }
+        read
+    }
+
+    fn read_entries(
+        &self,
+        id: IndexId,
+        absent: Option<ByteRange>,
+        ahead: &mut Ahead,
+    ) -> Result<()> {
+        ahead.clear();
         if self.range.is_empty() {
             return Ok(());
         }
-        let (id, absent) = (*id, unique.take());
-        let mut batch = self.current_entries(id)?;
-        if let (true, Some(absent)) = (batch.is_empty(), absent) {
+        self.current_entries(id, &mut ahead.entries)?;
+        if let (0, Some(absent)) = (ahead.entries.len(), absent) {
             self.locker.lock_range(LockSpace::Index(id), &absent, self.locking)?;
-            batch = self.current_entries(id)?;
-        }
-        if let Keys::Index { ahead, .. } = &mut self.keys {
-            *ahead = batch;
+            self.current_entries(id, &mut ahead.entries)?;
         }
         Ok(())
     }
@@ -370,33 +416,32 @@ impl LockedScan {
     /// Some entries from the beginning of the range, in their present state: committed and own
     /// ones. Another transaction's undecided entry is treated like a locked row (A7): entries
     /// before it come first.
-    fn current_entries(&self, index: IndexId) -> Result<VecDeque<Ahead>> {
+    fn current_entries(&self, index: IndexId, entries: &mut EntriesAhead) -> Result<()> {
         let Locker { store, inner, .. } = &self.locker;
         let wait = self.locking.wait;
         loop {
             inner.check_cancel()?;
+            entries.clear();
             let guard = store.txns.snapshot();
             let snapshot =
                 Snapshot { at: Lsn::MAX, own: inner.id(), own_below: self.locker.own_below };
             let (range, direction) =
                 (key_range(self.range.clone()), index_direction(self.direction));
             let mut cursor = store.runs.cursor(index, range, direction, snapshot)?;
-            let mut batch = VecDeque::with_capacity(AHEAD_MAX);
-            while batch.len() < AHEAD_MAX {
-                let entry = store
-                    .read_index(cursor.next())?
-                    .map(|entry| (entry.key.to_vec(), entry.pk.to_vec()));
-                let Some(entry) = entry else { break };
+            while entries.len() < AHEAD_MAX {
+                let Some(entry) = store.read_index(cursor.next())? else { break };
+                entries.push(&entry);
                 if wait != LockWait::Skip && cursor.undecided().is_some() {
+                    // The entry may lie behind the undecided one.
+                    entries.pop();
                     break;
                 }
-                batch.push_back(entry);
             }
             let undecided = cursor.undecided();
             drop((cursor, guard));
             match (undecided, wait) {
-                (None, _) | (_, LockWait::Skip) => return Ok(batch),
-                _ if !batch.is_empty() => return Ok(batch),
+                (None, _) | (_, LockWait::Skip) => return Ok(()),
+                _ if entries.len() > 0 => return Ok(()),
                 (Some(other), LockWait::NoWait) => return Err(not_available(other)),
                 (Some(other), LockWait::Wait) => self.locker.wait_txn(other)?,
             }
@@ -417,8 +462,9 @@ fn cut(range: &mut ByteRange, direction: Direction, key: &[u8], pk: &[u8]) {
     }
 }
 
-/// The values, if the range is one prefix of a key.
-fn prefix_len(range: &Range<'_>) -> Option<usize> {
+/// The number of values, if the keys are those that begin with certain values.
+fn prefix_len(keys: KeySet<'_>) -> Option<usize> {
+    let KeySet::In(range) = keys else { return None };
     match (range.lower, range.upper) {
         (Bound::Included(a), Bound::Included(b)) if a == b && a.iter().all(|v| !v.is_null()) => {
             Some(a.len())
@@ -432,28 +478,31 @@ impl TableTxn {
     ///
     /// # Errors
     /// Lock errors, faults of the range.
-    pub fn locked_scan(
+    pub fn locked_scan<'k>(
         &mut self,
         table: &Arc<Table>,
-        range: Range<'_>,
+        keys: impl Into<KeySet<'k>>,
         direction: Direction,
         locking: Locking,
     ) -> Result<LockedScan> {
+        let keys = keys.into();
         self.enter(table, Use::Write)?;
         let state = table.state();
-        let parts = state.layout.key.len();
-        let one = prefix_len(&range).is_some_and(|len| len == parts && parts > 0);
-        // For one key only the beginning of its range counts.
-        let range = if one { Range { upper: Bound::Unbounded, ..range } } else { range };
-        let mut range = state.layout.byte_range(&state.layout.key, range)?;
-        let mut keys = Keys::One(None);
-        if one {
-            keys = Keys::One(Some(std::mem::take(&mut range.lower)));
-        } else if !range.is_empty() {
-            let mut cursor = state.tree.cursor();
-            cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
-            keys = Keys::Tree { cursor: Box::new(cursor), sought: false, moves: false };
-        }
+        let (keys, range) = match state.point(keys)? {
+            // Its range is not used.
+            Some(key) => (Keys::One(Some(key)), ByteRange::default()),
+            None => {
+                let range = state.layout.byte_range(&state.layout.key, keys)?;
+                if range.is_empty() {
+                    (Keys::One(None), range)
+                } else {
+                    let mut cursor = state.tree.cursor();
+                    cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
+                    let cursor = Box::new(cursor);
+                    (Keys::Tree { cursor, sought: false, moves: false }, range)
+                }
+            }
+        };
         let space = LockSpace::Tree(state.tree.id());
         self.locked_scan_of(state, keys, range, direction, locking, (space, None))
     }
@@ -462,26 +511,26 @@ impl TableTxn {
     ///
     /// # Errors
     /// As `locked_scan`; `IndexMissing` while the index is being built.
-    pub fn locked_index_scan(
+    pub fn locked_index_scan<'k>(
         &mut self,
         table: &Arc<Table>,
         index: usize,
-        range: Range<'_>,
+        keys: impl Into<KeySet<'k>>,
         direction: Direction,
         locking: Locking,
     ) -> Result<LockedScan> {
+        let keys = keys.into();
         self.enter(table, Use::Write)?;
         let state = table.state();
         let layout = state.layout.index_at(index)?;
         layout.check_readable(Lsn::MAX)?;
         let id = layout.id;
-        let unique =
-            prefix_len(&range).is_some_and(|len| layout.unique && len == layout.parts.len());
-        let covering = state.layout.index_lock_range(layout, range)?;
-        let range = state.layout.index_range(layout, range)?;
+        let unique = prefix_len(keys).is_some_and(|len| layout.unique && len == layout.parts.len());
+        let covering = state.layout.index_lock_range(layout, keys)?;
+        let range = state.layout.index_range(layout, keys)?;
         let absent = unique && self.locker().locks_absent(locking.wait);
         let unique = absent.then(|| covering.clone());
-        let keys = Keys::Index { at: index, id, ahead: VecDeque::new(), unique };
+        let keys = Keys::Index { at: index, id, ahead: Box::default(), unique };
         self.locked_scan_of(
             state,
             keys,
@@ -497,21 +546,21 @@ impl TableTxn {
     ///
     /// # Errors
     /// As `locked_index_scan`.
-    pub fn lock_range(
+    pub fn lock_range<'k>(
         &mut self,
         table: &Arc<Table>,
         index: Option<usize>,
-        range: Range<'_>,
+        keys: impl Into<KeySet<'k>>,
     ) -> Result<()> {
         self.enter(table, Use::Write)?;
         let state = table.state();
         let (space, range) = match index {
             Some(index) => {
                 let layout = state.layout.index_at(index)?;
-                (LockSpace::Index(layout.id), state.layout.index_lock_range(layout, range)?)
+                (LockSpace::Index(layout.id), state.layout.index_lock_range(layout, keys)?)
             }
             None => {
-                let range = state.layout.byte_range(&state.layout.key, range)?;
+                let range = state.layout.byte_range(&state.layout.key, keys)?;
                 (LockSpace::Tree(state.tree.id()), range)
             }
         };

@@ -15,7 +15,8 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Kind, Lsn, PageNo, Result, Snapshot, Stamp, TxnId, UndoNo};
 use evenkeel_format::record::cell_flags;
 use evenkeel_tree::{Cursor, LeafRow};
-use evenkeel_txn::{Deadline, Grant, LockSpace, Mode, Phase, Policy, TxnRef};
+use evenkeel_txn::{Deadline, Grant, GrowingRange, LockSpace, Mode, Phase, Policy, TxnRef};
+use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,23 @@ impl Where<'_> {
     }
 }
 
+/// The range that locks the rows of a scan, once the scan has locked many (RFC 40).
+#[derive(Default)]
+pub(crate) struct Growing {
+    pub range: Cell<Option<GrowingRange>>,
+    /// The scan has left the leaf of the last row in the range, or has read it anew.
+    pub crosses: Cell<bool>,
+    /// The last row was locked by the range.
+    pub locked: Cell<bool>,
+}
+
+impl Growing {
+    /// True if the range locks the last row.
+    pub fn has_last(&self) -> bool {
+        self.locked.get() && self.range.get().is_some()
+    }
+}
+
 /// Locks rows and ranges for one transaction.
 pub(crate) struct Locker {
     pub store: Arc<Store>,
@@ -61,6 +79,7 @@ pub(crate) struct Locker {
     pub lock_wait: Duration,
     /// A range lock covers the rows: the locker waits for them but does not lock them one by one.
     pub covered: bool,
+    pub growing: Growing,
     /// Rows inserted by own operations from this one on do not exist for it (A6: no Halloween).
     pub own_below: UndoNo,
 }
@@ -207,15 +226,21 @@ impl Locker {
             if let Some(cell) = stamped.filter(|_| !own) {
                 stop = newest_stop(store, cell.stamp, self.snapshot);
                 if stop != WriteStop::No {
+                    self.growing.range.set(None);
                     return;
                 }
             }
             let live = cell.filter(|c| c.flags & cell_flags::DELETED == 0);
             if live.is_none() && !absent {
+                if own {
+                    self.growing.range.set(None);
+                }
                 outcome = Some(Locked::Absent);
                 return;
             }
-            if !own && !self.covered {
+            let is_plain = live.is_some() && !own && matches!(place, Where::Cursor(_));
+            let grown = self.grow(key, is_plain, live.is_some() || own);
+            if !own && !self.covered && !grown {
                 match store.txns.try_lock_row(&self.inner, (space, key), live.is_some(), mode) {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => {
@@ -249,6 +274,22 @@ impl Locker {
             Some(error) => Err(error),
             None => Ok(Some(Looked { stop, outcome, own: own_stamp })),
         }
+    }
+
+    /// Locks a row by the range of the scan; false if there is none. The range ends at a row that
+    /// is locked otherwise.
+    fn grow(&self, key: &[u8], is_plain: bool, is_row: bool) -> bool {
+        let Growing { range, crosses, locked } = &self.growing;
+        locked.set(false);
+        let Some(growing) = range.get() else { return false };
+        let (txns, me) = (&self.store.txns, &self.inner);
+        if is_plain && txns.grow_range(me, growing, key, crosses.get()) {
+            crosses.set(false);
+            locked.set(true);
+        } else if is_row {
+            range.set(None);
+        }
+        locked.get()
     }
 
     /// False if the newest version of the row under `key` is an own one and the row was inserted by

@@ -6,7 +6,7 @@
 //! row another row may get the key, or the row another key. So the key is checked again when the
 //! row is locked or changed, and if it differs by then the search begins again.
 
-use crate::range::Range;
+use crate::range::KeySet;
 use crate::read::{LockWait, ReadView, check_full};
 use crate::row::Row;
 use crate::scan::{Locking, row_has_key};
@@ -33,23 +33,27 @@ enum Primary {
 }
 
 impl TableState {
-    /// True if a range of the table holds one clustered key.
-    pub(crate) fn is_point(&self, range: Range<'_>) -> bool {
+    /// The clustered key that a range of the table names alone. `None` also if no row can have the
+    /// key: such a range is empty, and its bytes are a place between keys that rows may have.
+    pub(crate) fn point(&self, keys: KeySet<'_>) -> Result<Option<Vec<u8>>> {
         let parts = &self.layout.key;
+        let KeySet::In(range) = keys else { return Ok(None) };
         match (range.lower, range.upper) {
-            (Bound::Included(lower), Bound::Included(upper)) => {
-                !parts.is_empty() && lower.len() == parts.len() && lower == upper
+            (Bound::Included(lower), Bound::Included(upper))
+                if !parts.is_empty() && lower.len() == parts.len() && lower == upper =>
+            {
+                self.layout.encode_whole(parts, lower)
             }
-            _ => false,
+            _ => Ok(None),
         }
     }
 
-    fn primary(&self, values: &[ValueRef<'_>]) -> Result<Primary> {
-        let (layout, mut key) = (&self.layout, Vec::new());
+    /// `None` for a key that no row can have, because a value is beyond the domain of its column.
+    fn primary(&self, values: &[ValueRef<'_>]) -> Result<Option<Primary>> {
+        let layout = &self.layout;
         if !layout.key.is_empty() {
             check_full(layout, values.len(), layout.key.len())?;
-            layout.encode_prefix(&layout.key, values, &mut key)?;
-            return Ok(Primary::Clustered(key));
+            return Ok(layout.encode_whole(&layout.key, values)?.map(Primary::Clustered));
         }
         let primary = layout.def.indexes.iter().position(|i| i.entry.primary);
         let primary = primary.ok_or_else(|| {
@@ -57,8 +61,8 @@ impl TableState {
         })?;
         let index = &layout.indexes[primary];
         check_full(layout, values.len(), index.parts.len())?;
-        layout.encode_prefix(&index.parts, values, &mut key)?;
-        Ok(Primary::Indexed(index.id, key))
+        let key = layout.encode_whole(&index.parts, values)?;
+        Ok(key.map(|key| Primary::Indexed(index.id, key)))
     }
 }
 
@@ -76,11 +80,12 @@ impl TableTxn {
         let view = self.view_of(table)?;
         let state = table.state();
         let key = match state.primary(key)? {
-            Primary::Clustered(key) => Some(key),
-            Primary::Indexed(index, key) if view.rechecks && !view.dirty => {
+            None => None,
+            Some(Primary::Clustered(key)) => Some(key),
+            Some(Primary::Indexed(index, key)) if view.rechecks && !view.dirty => {
                 return self.get_rechecked(&state, (index, &key), &view, row);
             }
-            Primary::Indexed(index, key) => self.visible_pk(index, &key, &view)?,
+            Some(Primary::Indexed(index, key)) => self.visible_pk(index, &key, &view)?,
         };
         key.map_or(Ok(false), |key| self.get_in_view(&state, &key, &view, row))
     }
@@ -100,10 +105,11 @@ impl TableTxn {
         let state = table.state();
         let mut sorted = Vec::with_capacity(keys.len());
         for (i, key) in keys.iter().enumerate() {
-            sorted.push(match state.primary(key)? {
-                Primary::Clustered(bytes) => (bytes, true, i),
-                Primary::Indexed(_, bytes) => (bytes, false, i),
-            });
+            match state.primary(key)? {
+                None => {}
+                Some(Primary::Clustered(bytes)) => sorted.push((bytes, true, i)),
+                Some(Primary::Indexed(_, bytes)) => sorted.push((bytes, false, i)),
+            }
         }
         sorted.sort();
         let mut row = Row::new();
@@ -208,13 +214,18 @@ impl TableTxn {
         let mut tried: Option<Vec<u8>> = None;
         loop {
             let (index, key) = match table.state().primary(values)? {
-                Primary::Clustered(key) => return f(self, &key, None),
-                Primary::Indexed(..) => {
+                None => {
+                    self.enter(table, Use::Write)?;
+                    return Ok(false);
+                }
+                Some(Primary::Clustered(key)) => return f(self, &key, None),
+                Some(Primary::Indexed(..)) => {
                     self.enter(table, Use::Write)?;
                     // A table in use keeps its indexes.
                     match table.state().primary(values)? {
-                        Primary::Clustered(key) => return f(self, &key, None),
-                        Primary::Indexed(index, key) => (index, key),
+                        None => return Ok(false),
+                        Some(Primary::Clustered(key)) => return f(self, &key, None),
+                        Some(Primary::Indexed(index, key)) => (index, key),
                     }
                 }
             };

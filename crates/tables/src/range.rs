@@ -1,9 +1,10 @@
 //! Ranges of keys given by values for the first parts of a key, turned into byte bounds.
 
-use crate::table_layout::{IndexLayout, KeyColumn, Layout};
-use evenkeel_base::{Code, Result};
+use crate::table_layout::{IndexLayout, KeyColumn, Layout, too_many};
+use crate::values::Values;
+use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::{ValueRef, prefix_successor};
-use std::ops::Bound;
+use std::ops::{self, Bound, RangeFull};
 
 /// A range of a primary key or an index. Each bound gives values for the first parts of the key; an
 /// included bound contains every key that starts with them, an excluded one none of these.
@@ -27,6 +28,119 @@ impl<'a> Range<'a> {
     /// From these values on.
     pub fn from(values: &'a [ValueRef<'a>]) -> Range<'a> {
         Range { lower: Bound::Included(values), upper: Bound::Unbounded }
+    }
+}
+
+/// The keys that a scan goes through.
+#[derive(Clone, Copy, Debug)]
+pub enum KeySet<'a> {
+    /// Those of a range.
+    In(Range<'a>),
+    /// Those that have these values in their first parts; of the last value, which is text or
+    /// bytes, only the beginning is given.
+    StartingWith(&'a [ValueRef<'a>]),
+}
+
+impl<'a> From<Range<'a>> for KeySet<'a> {
+    fn from(range: Range<'a>) -> KeySet<'a> {
+        KeySet::In(range)
+    }
+}
+
+/// What callers give as the range of a scan: `..`, `7..`, `"a".."c"`, `(1, "a")..=(1, "c")`, a
+/// [`Range`], [`exactly`] or [`starting_with`]. A bound holds values of the first parts of the key
+/// ([`Values`]), in the order of the key: of a descending part the greater value comes first.
+pub trait ScanRange {
+    /// Calls `f` with the keys.
+    fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R;
+}
+
+impl ScanRange for KeySet<'_> {
+    fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+        f(self)
+    }
+}
+
+impl ScanRange for Range<'_> {
+    fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+        f(self.into())
+    }
+}
+
+/// Calls `f` with the keys between two bounds.
+fn between<R, V: Values>(lower: Bound<V>, upper: Bound<V>, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+    let with_upper = |lower: Bound<&[ValueRef<'_>]>| match upper {
+        Bound::Unbounded => f(Range { lower, upper: Bound::Unbounded }.into()),
+        Bound::Included(v) => v.give(|v| f(Range { lower, upper: Bound::Included(v) }.into())),
+        Bound::Excluded(v) => v.give(|v| f(Range { lower, upper: Bound::Excluded(v) }.into())),
+    };
+    match lower {
+        Bound::Unbounded => with_upper(Bound::Unbounded),
+        Bound::Included(v) => v.give(|v| with_upper(Bound::Included(v))),
+        Bound::Excluded(v) => v.give(|v| with_upper(Bound::Excluded(v))),
+    }
+}
+
+impl ScanRange for RangeFull {
+    fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+        f(Range::ALL.into())
+    }
+}
+
+macro_rules! ranges {
+    ($($ty:ty: $range:ident => $lower:expr, $upper:expr;)*) => {$(
+        impl<V: Values> ScanRange for $ty {
+            fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+                let $range = self;
+                between($lower, $upper, f)
+            }
+        }
+    )*};
+}
+ranges! {
+    ops::Range<V>: range => Bound::Included(range.start), Bound::Excluded(range.end);
+    ops::RangeFrom<V>: range => Bound::Included(range.start), Bound::Unbounded;
+    ops::RangeTo<V>: range => Bound::Unbounded, Bound::Excluded(range.end);
+    ops::RangeToInclusive<V>: range => Bound::Unbounded, Bound::Included(range.end);
+    (Bound<V>, Bound<V>): range => range.0, range.1;
+}
+
+impl<V: Values> ScanRange for ops::RangeInclusive<V> {
+    fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+        let (start, end) = self.into_inner();
+        between(Bound::Included(start), Bound::Included(end), f)
+    }
+}
+
+/// Made by [`exactly`].
+#[derive(Clone, Copy, Debug)]
+pub struct Exactly<V>(V);
+
+/// Made by [`starting_with`].
+#[derive(Clone, Copy, Debug)]
+pub struct StartingWith<V>(V);
+
+/// The keys that have these values in their first parts.
+pub fn exactly<V: Values>(values: V) -> Exactly<V> {
+    Exactly(values)
+}
+
+/// The keys that have these values in their first parts; of the last value, which is text or bytes,
+/// only the beginning is given: `starting_with("Os")`, `starting_with((7, "Os"))`. Longer bytes
+/// than a column takes match nothing.
+pub fn starting_with<V: Values>(values: V) -> StartingWith<V> {
+    StartingWith(values)
+}
+
+impl<V: Values> ScanRange for Exactly<V> {
+    fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+        self.0.give(|values| f(Range::prefix(values).into()))
+    }
+}
+
+impl<V: Values> ScanRange for StartingWith<V> {
+    fn give<R>(self, f: impl FnOnce(KeySet<'_>) -> R) -> R {
+        self.0.give(|values| f(KeySet::StartingWith(values)))
     }
 }
 
@@ -67,16 +181,25 @@ impl Layout {
     ///
     /// # Errors
     /// As `byte_range`.
-    pub fn index_range(&self, index: &IndexLayout, range: Range<'_>) -> Result<ByteRange> {
+    pub fn index_range<'a>(
+        &self,
+        index: &IndexLayout,
+        keys: impl Into<KeySet<'a>>,
+    ) -> Result<ByteRange> {
+        let keys = keys.into();
         let given = |bound: Bound<&[ValueRef<'_>]>| match bound {
             Bound::Included(values) | Bound::Excluded(values) => values.len(),
             Bound::Unbounded => 0,
         };
-        if given(range.lower).max(given(range.upper)) <= index.parts.len() {
-            return self.byte_range(&index.parts, range);
+        let given = match keys {
+            KeySet::In(range) => given(range.lower).max(given(range.upper)),
+            KeySet::StartingWith(values) => values.len(),
+        };
+        if given <= index.parts.len() {
+            return self.byte_range(&index.parts, keys);
         }
         let parts: Vec<KeyColumn> = index.parts.iter().chain(&self.key).copied().collect();
-        self.byte_range(&parts, range)
+        self.byte_range(&parts, keys)
     }
 
     /// The byte bounds of the key bytes, without clustered keys, of the entries in a range of an
@@ -84,22 +207,38 @@ impl Layout {
     ///
     /// # Errors
     /// As `byte_range`.
-    pub fn index_lock_range(&self, index: &IndexLayout, range: Range<'_>) -> Result<ByteRange> {
+    pub fn index_lock_range<'a>(
+        &self,
+        index: &IndexLayout,
+        keys: impl Into<KeySet<'a>>,
+    ) -> Result<ByteRange> {
         let len = index.parts.len();
-        let range = Range { lower: cut(range.lower, len), upper: cut(range.upper, len) };
-        self.byte_range(&index.parts, range)
+        let keys = match keys.into() {
+            KeySet::In(range) => {
+                KeySet::In(Range { lower: cut(range.lower, len), upper: cut(range.upper, len) })
+            }
+            KeySet::StartingWith(values) if values.len() > len => {
+                KeySet::In(Range::prefix(&values[..len]))
+            }
+            keys => keys,
+        };
+        self.byte_range(&index.parts, keys)
     }
 
-    /// The byte bounds of a range with one clustered key: it begins with the key, and its end is
-    /// not used.
+    /// The bytes of a key of these parts; `None` if no key can have one of the values, because it
+    /// is beyond the domain of its type, has more digits or is longer.
     ///
     /// # Errors
     /// As `byte_range`.
-    pub(crate) fn key_itself(&self, values: &[ValueRef<'_>]) -> Result<Option<ByteRange>> {
-        let mut lower = Vec::new();
-        match self.encode_prefix(&self.key, values, &mut lower) {
+    pub(crate) fn encode_whole(
+        &self,
+        parts: &[KeyColumn],
+        values: &[ValueRef<'_>],
+    ) -> Result<Option<Vec<u8>>> {
+        let mut key = Vec::new();
+        match self.encode_prefix(parts, values, &mut key) {
             Err(error) if error.code() == Code::ValueRange => Ok(None),
-            encoded => encoded.map(|()| Some(ByteRange { lower, upper: None })),
+            encoded => encoded.map(|()| Some(key)),
         }
     }
 
@@ -107,7 +246,15 @@ impl Layout {
     ///
     /// # Errors
     /// `TooManyKeyParts`, `ValueType`, `ValueRange`.
-    pub fn byte_range(&self, parts: &[KeyColumn], range: Range<'_>) -> Result<ByteRange> {
+    pub fn byte_range<'a>(
+        &self,
+        parts: &[KeyColumn],
+        keys: impl Into<KeySet<'a>>,
+    ) -> Result<ByteRange> {
+        let range = match keys.into() {
+            KeySet::In(range) => range,
+            KeySet::StartingWith(values) => return self.start_range(parts, values),
+        };
         let lower = match range.lower {
             Bound::Unbounded => Some(Vec::new()),
             Bound::Included(values) => self.edge(parts, values, false)?,
@@ -122,6 +269,23 @@ impl Layout {
             Some(lower) => ByteRange { lower, upper },
             None => ByteRange { lower: Vec::new(), upper: Some(Vec::new()) },
         })
+    }
+
+    /// The byte bounds of the keys that begin with these values, of which the last is a beginning.
+    fn start_range(&self, parts: &[KeyColumn], values: &[ValueRef<'_>]) -> Result<ByteRange> {
+        let nothing = ByteRange { lower: Vec::new(), upper: Some(Vec::new()) };
+        let Some((last, before)) = values.split_last() else { return Ok(ByteRange::default()) };
+        let Some(part) = parts.get(before.len()) else {
+            return Err(too_many(values.len(), parts.len()));
+        };
+        let Some(mut lower) = self.encode_whole(parts, before)? else { return Ok(nothing) };
+        let named = |error: Error| error.with("column", &self.columns[part.column].name);
+        if !part.part.encode_start(*last, &mut lower).map_err(named)? {
+            return Ok(nothing);
+        }
+        let mut upper = lower.clone();
+        let upper = prefix_successor(&mut upper).then_some(upper);
+        Ok(ByteRange { lower, upper })
     }
 
     /// The bytes that keys in front of these values are less than, and others are not: keys that

@@ -4,11 +4,13 @@
 use crate::large::LargeReader;
 use crate::overflow::read_chain;
 use crate::table_layout::Layout;
+use crate::values::{ByColumn, Refusal};
 use evenkeel_base::{Code, Error, PageNo, Result, Stamp, TreeId};
 use evenkeel_format::{Field, Reader, Value, ValueRef};
 use evenkeel_runs::EntryRef;
 use evenkeel_tree::{OverflowRef, Tree};
 use evenkeel_txn::SnapshotGuard;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 #[derive(Clone, Default)]
@@ -55,6 +57,16 @@ struct Large {
     read: Vec<(usize, OverflowRef, OnceLock<Value>)>,
 }
 
+/// The columns that it has, with the beginnings of their values.
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.layout.iter().flat_map(|layout| &layout.columns).enumerate();
+        let values = columns
+            .filter_map(|(at, column)| Some((&column.name, self.value_at(at).ok()?.brief())));
+        f.debug_map().entries(values).finish()
+    }
+}
+
 impl Row {
     /// An empty buffer.
     pub fn new() -> Row {
@@ -79,11 +91,44 @@ impl Row {
         matches!(self.source, Source::Empty)
     }
 
-    /// The value of the column at `position`, decoded on demand.
+    /// The value of a column, given by its name or position, as a type that holds it exactly; an
+    /// `Option` for a column that may be NULL.
     ///
     /// # Errors
-    /// `ColumnMissing` beyond the columns, or for a column that an index-only read does not have.
-    pub fn value(&self, position: usize) -> Result<ValueRef<'_>> {
+    /// `ValueConversion` naming column, value and type; as `value`.
+    pub fn get<'r, T>(&'r self, column: impl ByColumn) -> Result<T>
+    where
+        T: TryFrom<ValueRef<'r>>,
+        T::Error: Refusal,
+    {
+        let position = self.position(column)?;
+        T::try_from(self.value_at(position)?).map_err(|error| {
+            let error = error.into_error();
+            match self.layout.as_ref().and_then(|layout| layout.columns.get(position)) {
+                Some(column) => error.with("column", &column.name),
+                None => error,
+            }
+        })
+    }
+
+    /// The value of a column, given by its name or position, decoded on demand.
+    ///
+    /// # Errors
+    /// `ColumnMissing` if there is no such column, or if an index-only read does not have it.
+    #[inline]
+    pub fn value(&self, column: impl ByColumn) -> Result<ValueRef<'_>> {
+        self.value_at(self.position(column)?)
+    }
+
+    #[inline]
+    fn position(&self, column: impl ByColumn) -> Result<usize> {
+        match &self.layout {
+            Some(layout) => column.position(&**layout),
+            None => Err(Error::new(Code::ColumnMissing).with("why", "no row was read")),
+        }
+    }
+
+    fn value_at(&self, position: usize) -> Result<ValueRef<'_>> {
         let missing = || Error::new(Code::ColumnMissing).with("position", position);
         match (&self.source, &self.layout) {
             (Source::Table, Some(layout)) => match self.values.get(position) {
@@ -177,11 +222,12 @@ impl Row {
     ///
     /// # Errors
     /// `ColumnMissing`; `ValueType` for NULL and other types.
-    pub fn open_large(&self, position: usize) -> Result<LargeReader> {
+    pub fn open_large(&self, column: impl ByColumn) -> Result<LargeReader> {
+        let position = self.position(column)?;
         if let (Some(source), Some((_, reference, _))) = (&self.large, self.large(position)) {
             return Ok(LargeReader::chain(&source.tree, *reference, source.guard.clone()));
         }
-        match self.value(position)? {
+        match self.value_at(position)? {
             ValueRef::Bytes(bytes) => Ok(LargeReader::bytes(bytes)),
             ValueRef::Text(text) => Ok(LargeReader::bytes(text.as_bytes())),
             _ => Err(Error::new(Code::ValueType).with("position", position)),
@@ -214,12 +260,6 @@ impl Row {
         let any = !read.is_empty();
         self.large = any.then(|| Large { tree: tree.clone(), guard: guard(), read });
         Ok(())
-    }
-
-    /// The value of a column by name. # Errors: as `value`.
-    pub fn get(&self, name: &str) -> Result<ValueRef<'_>> {
-        let layout = self.layout.as_ref().ok_or_else(|| Error::new(Code::ColumnMissing))?;
-        self.value(layout.column(name)?)
     }
 
     /// All values, owned. # Errors: as `value`.

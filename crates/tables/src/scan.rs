@@ -4,9 +4,11 @@
 //! view of the runs only until a flush, compaction or drop takes the view away (D6). Scans that
 //! lock are in `locked_scan`.
 
+mod count;
+
 use crate::ahead::EntriesAhead;
 use crate::locker::not_available;
-use crate::range::{ByteRange, Range};
+use crate::range::{ByteRange, KeySet};
 use crate::read::{LockWait, ReadView};
 use crate::row::Row;
 use crate::row_plan::RowPlan;
@@ -289,6 +291,8 @@ pub struct IndexScan {
     /// The number of entries to read ahead next.
     want: usize,
     end: bool,
+    /// The transaction of the statement.
+    txn: TxnRef,
     /// Rows returned but not counted yet.
     given: u64,
 }
@@ -344,7 +348,7 @@ impl IndexScan {
                 }
                 self.at += 1;
                 self.given += 1;
-                return Ok(Some(self.entries.get(at).pk));
+                return Ok(Some(self.entries.pk(at)));
             }
         }
         if !self.next(row)? {
@@ -365,7 +369,7 @@ impl IndexScan {
         }
         row.clear();
         let Some(last) = self.at.checked_sub(1) else { return Ok(false) };
-        self.fetch_of(self.entries.get(last).pk, row)
+        self.fetch_of(self.entries.pk(last), row)
     }
 
     /// Reads the row of an entry that the scan has returned, as the scan sees it; false if the row
@@ -512,29 +516,41 @@ pub struct Locking {
     pub wait: LockWait,
 }
 
+impl Locking {
+    /// Against changes; waits for other transactions.
+    pub const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
+    /// For writing; waits for other transactions.
+    pub const EXCLUSIVE: Locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
+
+    /// Skips rows that other transactions hold.
+    #[must_use]
+    pub const fn skip_locked(self) -> Locking {
+        Locking { wait: LockWait::Skip, ..self }
+    }
+}
+
 impl TableTxn {
     /// A scan of the rows whose primary key lies in `range`. Reads that lock, as in SERIALIZABLE,
     /// use `locked_scan`.
     ///
     /// # Errors
     /// `TableTooNew`, faults of the range.
-    pub fn scan(
+    pub fn scan<'k>(
         &mut self,
         table: &Arc<Table>,
-        range: Range<'_>,
+        keys: impl Into<KeySet<'k>>,
         direction: Direction,
     ) -> Result<Scan> {
+        let keys = keys.into();
         self.enter(table, Use::Read)?;
         let view = self.view_of(table)?;
         let state = table.state();
-        let key = match range.lower {
-            Bound::Included(key) if state.is_point(range) => state.layout.key_itself(key)?,
-            _ => None,
-        };
+        let key = state.point(keys)?;
         let point = key.is_some();
         let range = match key {
-            Some(key) => key,
-            None => state.layout.byte_range(&state.layout.key, range)?,
+            // Only the beginning counts.
+            Some(lower) => ByteRange { lower, upper: None },
+            None => state.layout.byte_range(&state.layout.key, keys)?,
         };
         let mut cursor = state.tree.cursor();
         if !view.dirty {
@@ -566,11 +582,11 @@ impl TableTxn {
     ///
     /// # Errors
     /// `TableTooNew`, `IndexTooNew`, `IndexMissing` while it is being built, faults of the range.
-    pub fn index_scan(
+    pub fn index_scan<'k>(
         &mut self,
         table: &Arc<Table>,
         index: usize,
-        range: Range<'_>,
+        keys: impl Into<KeySet<'k>>,
         direction: Direction,
         keys_only: bool,
     ) -> Result<IndexScan> {
@@ -580,7 +596,7 @@ impl TableTxn {
         let layout = &state.layout;
         let index_layout = layout.index_at(index)?;
         index_layout.check_readable(view.snapshot.at)?;
-        let range = layout.index_range(index_layout, range)?;
+        let range = layout.index_range(index_layout, keys)?;
         let end = range.is_empty();
         let direction = index_direction(direction);
         let runs = &self.store.runs;
@@ -604,6 +620,7 @@ impl TableTxn {
             wanted: Vec::new(),
             want: AHEAD_FIRST,
             end,
+            txn: self.inner.clone(),
             given: 0,
         })
     }

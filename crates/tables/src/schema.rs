@@ -413,7 +413,12 @@ impl TableDef {
 
     /// Bytes of a clustered key of columns, at most.
     pub(crate) fn primary_bytes_max(&self, rules: KeyRules) -> usize {
-        self.entry.primary.iter().fold(0usize, |sum, part| {
+        self.key_bytes_max(&self.entry.primary, rules)
+    }
+
+    /// Bytes of a key of these parts, at most.
+    pub(crate) fn key_bytes_max(&self, parts: &[PartEntry], rules: KeyRules) -> usize {
+        parts.iter().fold(0usize, |sum, part| {
             let ty = self.columns[usize::from(part.column)].entry.ty;
             sum.saturating_add(rules.form(part).bytes_max(ty))
         })

@@ -24,6 +24,12 @@ pub(crate) fn busy(waited: Duration) -> Error {
     Error::new(Code::TableBusy).with("waited_ms", waited.as_millis())
 }
 
+/// The thread that loads a table uses it otherwise.
+fn used_by_loader() -> Error {
+    let why = "the thread that loads the table uses it, or holds a transaction that does";
+    Error::new(Code::TableBusy).with("why", why)
+}
+
 /// How a schema change waits for the transactions that use its table, and for other schema changes.
 #[derive(Clone, Copy, Default)]
 pub struct SchemaWait<'a> {
@@ -122,7 +128,18 @@ struct Users {
     closed: bool,
     /// Dropped: no transaction may use it again.
     gone: bool,
-    by_txn: BTreeMap<u64, Use>,
+    /// How each transaction uses it, and the thread that used it first.
+    by_txn: BTreeMap<u64, (Use, ThreadMark)>,
+    /// The thread that loads it and would wait for itself.
+    loader: Option<ThreadMark>,
+}
+
+/// The present thread, among those that run.
+type ThreadMark = usize;
+
+fn this_thread() -> ThreadMark {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 const BUILD_OPEN: u8 = 0;
@@ -280,15 +297,16 @@ impl Table {
         timeout: Duration,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let mut gone = false;
+        let (mut gone, mut loads) = (false, false);
         let mut ready = || {
             let mut users = self.users.lock();
             gone = users.gone;
             let known = users.by_txn.contains_key(&txn);
-            if gone || (users.closed && !known) {
-                return gone;
+            loads = users.loader.is_some_and(|loader| !known && loader == this_thread());
+            if gone || loads || (users.closed && !known) {
+                return gone || loads;
             }
-            let entry = users.by_txn.entry(txn).or_insert(how);
+            let (entry, _) = users.by_txn.entry(txn).or_insert_with(|| (how, this_thread()));
             *entry = (*entry).max(how);
             true
         };
@@ -297,9 +315,10 @@ impl Table {
             rt.wait_at_most(&self.users_changed, Cause::Schema, step, &mut ready).then_some(())
         });
         let named = |error: Error| error.with("table", &self.layout().def.name);
-        match gone {
-            true => Err(named(Error::new(Code::TableMissing))),
-            false => waited.map_err(named),
+        match (gone, loads) {
+            (true, _) => Err(named(Error::new(Code::TableMissing))),
+            (_, true) => Err(named(used_by_loader())),
+            _ => waited.map_err(named),
         }
     }
 
@@ -311,6 +330,37 @@ impl Table {
     pub(crate) fn leave(&self, txn: u64) {
         self.users.lock().by_txn.remove(&txn);
         self.users_changed.notify();
+    }
+
+    /// As `close`, for a load by this thread, which calls the caller's code meanwhile. If that uses
+    /// the table, it fails at once instead of waiting for itself.
+    ///
+    /// # Errors
+    /// As `close`.
+    pub(crate) fn close_for_load(
+        &self,
+        rt: &Runtime,
+        timeout: Duration,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        let here = this_thread();
+        if self.users.lock().by_txn.values().any(|(_, thread)| *thread == here) {
+            return Err(used_by_loader().with("table", &self.layout().def.name));
+        }
+        self.close(rt, timeout, wait)?;
+        self.users.lock().loader = Some(here);
+        Ok(())
+    }
+
+    /// # Errors
+    /// `TableBusy` if this thread is loading the table: it would wait for itself.
+    pub(crate) fn check_not_loading(&self) -> Result<()> {
+        match self.users.lock().loader {
+            Some(loader) if loader == this_thread() => {
+                Err(used_by_loader().with("table", &self.layout().def.name))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Keeps new transactions out and waits until those inside have ended.
@@ -344,6 +394,7 @@ impl Table {
     pub(crate) fn reopen(&self, gone: bool) {
         let mut users = self.users.lock();
         users.closed = false;
+        users.loader = None;
         users.gone = gone;
         drop(users);
         self.users_changed.notify();
@@ -364,7 +415,8 @@ impl Table {
     ) -> Result<()> {
         let left = |of: Option<&BTreeSet<u64>>| -> BTreeSet<u64> {
             let users = self.users.lock();
-            let writers = users.by_txn.iter().filter(|(_, u)| **u == Use::Write).map(|(t, _)| *t);
+            let writers =
+                users.by_txn.iter().filter(|(_, (how, _))| *how == Use::Write).map(|(t, _)| *t);
             writers.filter(|t| of.is_none_or(|of| of.contains(t))).collect()
         };
         let mut before = left(None);

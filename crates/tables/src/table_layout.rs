@@ -4,6 +4,7 @@
 
 use crate::rules::KeyRules;
 use crate::schema::{IndexDef, TableDef};
+use crate::values::Columns;
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result};
 use evenkeel_format::catalog::{ColumnEntry, IndexState, PartEntry};
 use evenkeel_format::overflow::OverflowRef;
@@ -377,9 +378,7 @@ impl Layout {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         if values.len() > parts.len() {
-            return Err(Error::new(Code::TooManyKeyParts)
-                .with("values", values.len())
-                .with("parts", parts.len()));
+            return Err(too_many(values.len(), parts.len()));
         }
         for (part, value) in parts.iter().zip(values) {
             let encoded = part.part.encode(*value, out);
@@ -507,6 +506,21 @@ impl Layout {
             .with("values", values.len())
             .with("columns", self.columns.len()))
     }
+}
+
+impl Columns for Layout {
+    fn name_at(&self, position: usize) -> Option<&str> {
+        self.columns.get(position).map(|column| &column.name[..])
+    }
+
+    fn position_of(&self, name: &str) -> Result<usize> {
+        self.column(name)
+    }
+}
+
+/// More values than a key has parts.
+pub(crate) fn too_many(values: usize, parts: usize) -> Error {
+    Error::new(Code::TooManyKeyParts).with("values", values).with("parts", parts)
 }
 
 /// A stored row, read column by column.

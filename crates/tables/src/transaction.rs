@@ -3,7 +3,7 @@
 
 use crate::buffers::Held;
 use crate::liveness::Liveness;
-use crate::locker::Locker;
+use crate::locker::{Growing, Locker};
 use crate::read::ReadView;
 use crate::savepoints::Savepoints;
 use crate::store::Store;
@@ -144,6 +144,10 @@ impl TableTxn {
     /// True once it was committed or rolled back.
     pub fn is_ended(&self) -> bool {
         self.check_open().is_err()
+    }
+
+    pub(crate) fn lock_wait(&self) -> Duration {
+        self.lock_wait
     }
 
     pub(crate) fn deadline(&self) -> Deadline {
@@ -357,7 +361,10 @@ impl TableTxn {
             && snapshot.own_below > self.statement_at;
         let changed = snapshot.own.0 != 0 && (!self.judges_conflicts || in_statement);
         let rechecks = dirty || changed;
-        let entries = match (dirty, in_statement) {
+        let planted = evenkeel_base::fault_injection::is(
+            evenkeel_base::fault_injection::Fault::UncommittedBySnapshot,
+        );
+        let entries = match (dirty && !planted, in_statement) {
             (true, _) => Sees::Newest,
             (false, true) => Sees::SnapshotOrLater,
             (false, false) => Sees::Snapshot,
@@ -385,7 +392,8 @@ impl TableTxn {
         let (store, inner) = (self.store.clone(), self.inner.clone());
         let (isolation, snapshot) = (self.isolation, self.snapshot_at());
         let (lock_wait, covered, own_below) = (self.lock_wait, false, UndoNo(u32::MAX));
-        Locker { store, inner, isolation, snapshot, lock_wait, covered, own_below }
+        let growing = Growing::default();
+        Locker { store, inner, isolation, snapshot, lock_wait, covered, growing, own_below }
     }
 
     /// Runs a statement: if it fails, the rows that it changed are as before.

@@ -720,7 +720,12 @@ fn has_key(
 }
 
 /// Lists the chains that the prepared row in `b` adopts, and those of `old` that it supersedes.
-fn list_edits(layout: &Layout, old: Option<&[u8]>, given: &[Given], b: &mut Buffers) -> Result<()> {
+pub(crate) fn list_edits(
+    layout: &Layout,
+    old: Option<&[u8]>,
+    given: &[Given],
+    b: &mut Buffers,
+) -> Result<()> {
     b.edits.clear();
     let old = layout.chains(old.unwrap_or_default())?;
     if old.is_empty() && given.is_empty() && b.chains.is_empty() {

@@ -1,6 +1,9 @@
-//! Offline tools: `check` and `stat` of a database that no process has open. Both open it read-only
-//! over an overlay: recovery runs in memory and does not change the directory.
+//! Offline tools: `check`, `stat` and `backup` of a database that no process has open. They open it
+//! read-only over an overlay: recovery runs in memory and does not change the directory. `backup`
+//! also checks and restores backups.
 #![forbid(unsafe_code)]
+
+pub mod backup;
 
 use evenkeel::{Code, Database, Error, Kind, Options, TableStats};
 use serde_json::{Value, json};
@@ -39,7 +42,12 @@ pub struct Found {
     pub json: Value,
 }
 
-fn open(dir: &Path) -> Result<Database, Error> {
+/// The last line of a check that found damage.
+const DAMAGED: &str = "DAMAGED: restore from a backup, repair the tables (REPAIR TABLE, \
+                       Database::repair_table), or save all undamaged rows with `evenkeel salvage \
+                       DIR --to NEW`\n";
+
+pub(crate) fn open(dir: &Path) -> Result<Database, Error> {
     Database::open_with(dir, Options { read_only: true, create: false, ..Options::default() })
 }
 
@@ -83,7 +91,7 @@ pub fn check(dir: &Path) -> Found {
         text.push_str(note);
         text.push('\n');
     }
-    text.push_str(if clean { "clean\n" } else { "DAMAGED: restore from a backup\n" });
+    text.push_str(if clean { "clean\n" } else { DAMAGED });
     let json = json!({
         "directory": dir.display().to_string(),
         "clean": clean,
@@ -116,6 +124,16 @@ fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
     text += &format!("{}: page size {}, {closed}\n", dir.display(), info.page_size);
     let versions = info.versions;
     text += &format!("versions (superblock, page, log, run, catalog): {versions:?}\n");
+    let [compatible, read_only, incompatible] = info.features;
+    text += &format!(
+        "features: compatible {compatible:#x}, read-only {read_only:#x}, incompatible \
+         {incompatible:#x}\n"
+    );
+    let (timeline, parent) = (hex_timeline(info.timeline), hex_timeline(info.parent_timeline));
+    text += &match info.parent_timeline {
+        0 => format!("timeline: {timeline}\n"),
+        _ => format!("timeline: {timeline}, left {parent} at {}\n", info.fork_lsn),
+    };
     let (redo, end) = (info.redo_lsn, info.log_end_lsn);
     text += &format!("log: epoch {}, redo {redo}, end {end}\n", info.epoch);
     let mut tables = Vec::new();
@@ -135,12 +153,19 @@ fn stat_of(db: &Database, dir: &Path) -> Result<Found, Error> {
         "clean": info.clean,
         "versions": {"superblock": versions[0], "page": versions[1], "log": versions[2],
             "run": versions[3], "catalog": versions[4]},
+        "features": {"compatible": compatible, "read_only": read_only,
+            "incompatible": incompatible},
+        "timeline": {"id": timeline, "parent": parent, "fork_lsn": info.fork_lsn},
         "log": {"epoch": info.epoch, "redo_lsn": redo, "checkpoint_lsn": info.checkpoint_lsn,
             "end_lsn": end},
         "tables": tables,
         "space_bytes": space,
     });
     Ok(Found { outcome: Outcome::Clean, text, json })
+}
+
+fn hex_timeline(timeline: u128) -> String {
+    if timeline == 0 { "none".into() } else { format!("{timeline:032x}") }
 }
 
 /// The lines of a table and its indexes, and the same as JSON. The fill of an index is the share of

@@ -1,4 +1,4 @@
-//! `check` and `stat` of a closed directory.
+//! Tests of `check` and `stat` on a closed directory.
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{
@@ -19,8 +19,8 @@ fn fill(dir: &Path) {
         .index(IndexSpec::new("by_value", &["value"]));
     db.create_table("t", &spec).expect("creates");
     for batch in 0..30 {
-        let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-        let mut table = txn.table("t").expect("there");
+        let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+        let table = txn.table("t").expect("there");
         for id in batch * 100..batch * 100 + 100 {
             table.insert(&[Int(id), Int(id * 7919 % 1009)]).expect("inserts");
         }
@@ -44,7 +44,7 @@ fn stat_accounts_for_every_byte_and_row() {
     let dir = tempfile::tempdir().expect("directory");
     fill(dir.path());
     std::fs::remove_file(dir.path().join("evenkeel.lock")).expect("nobody has it open");
-    // As a crash leaves it that comes while the list of pages in use is written.
+    // The directory as a crash leaves it that happens while the list of hot pages is written.
     std::fs::write(dir.path().join("evenkeel.warm.new"), [0; 9_000]).expect("writes");
     let found = stat(dir.path());
     assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
@@ -66,7 +66,8 @@ fn stat_accounts_for_every_byte_and_row() {
     assert_eq!(check(dir.path()).outcome, Outcome::Clean);
 }
 
-/// Whatever file of a database is gone, that is damage; a directory that has none was not checked.
+/// A missing file of a database is damage, whichever file it is. A directory without any file of a
+/// database could not be checked.
 #[test]
 fn a_missing_file_is_damage_and_a_missing_database_is_not() {
     let dir = tempfile::tempdir().expect("directory");

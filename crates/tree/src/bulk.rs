@@ -5,6 +5,7 @@
 
 use crate::split::range_bytes;
 use crate::tree::{DescentGoal, Tree, change_image};
+use crate::unlogged_gate::Patience;
 use crate::write::{LeafRow, fence_reserve};
 use evenkeel_base::{Code, Error, PageNo, Result};
 use evenkeel_format::node::{
@@ -37,6 +38,7 @@ pub struct BulkLoad {
     /// Pages written so far.
     pages: Vec<PageNo>,
     rows: u64,
+    patience: Option<Patience>,
 }
 
 impl Tree {
@@ -57,6 +59,7 @@ impl Tree {
             last_key: Vec::new(),
             pages: Vec::new(),
             rows: 0,
+            patience: None,
         };
         load.begin_level(b"")?;
         Ok(load)
@@ -64,6 +67,13 @@ impl Tree {
 }
 
 impl BulkLoad {
+    /// Asks `patience` while it waits for a backup.
+    #[must_use]
+    pub fn patient(mut self, patience: Patience) -> BulkLoad {
+        self.patience = Some(patience);
+        self
+    }
+
     fn begin_level(&mut self, low: &[u8]) -> Result<()> {
         let mut page = vec![0; self.tree.pages().payload_size()];
         NodeMut::format(&mut page, self.levels.len() as u8, low, None)?;
@@ -146,6 +156,7 @@ impl BulkLoad {
 
     /// Writes the filling node of a level to a new page and passes that to the level above.
     fn store(&mut self, level: usize) -> Result<()> {
+        self.tree.pass_unlogged_gate(self.tree.pages().page_size(), self.patience.as_ref())?;
         let mut reserved = self.tree.reserve_log()?;
         let mut mtr = self.tree.pages().begin(2)?;
         let slot = mtr.alloc(self.tree.id(), self.pages.last().copied())?;
@@ -183,6 +194,7 @@ impl BulkLoad {
 
     /// Names pages in a record of their own, if the root's record has no room for them.
     fn name(&self, pages: &[PageNo]) -> Result<()> {
+        self.tree.pass_unlogged_gate(0, self.patience.as_ref())?;
         let mut reserved = self.tree.reserve_log_and(pages.len() * NAME_BYTES)?;
         let mut mtr = self.tree.pages().begin(1)?;
         let root = mtr.write(self.tree.root())?;
@@ -217,6 +229,7 @@ impl BulkLoad {
             self.name(some)?;
         }
         let names = names.next().unwrap_or_default();
+        self.tree.pass_unlogged_gate(0, self.patience.as_ref())?;
         let mut reserved = tree.reserve_log_and(names.len() * NAME_BYTES)?;
         let mut mtr = tree.pages().begin(3)?;
         let root = mtr.write(tree.root())?;

@@ -2,15 +2,18 @@
 //! from leaf to leaf by fences, so it survives any structure change. Rows that change after the
 //! copy are judged by the reader's snapshot, which must be registered before `seek`. (A reader
 //! without a snapshot, such as a locking read, takes the key here and the row from `Tree::get`.)
+//!
+//! A reader that only counts rows copies no leaf: `pass_leaf` shows it the rows in place, under the
+//! leaf's latch.
 
 use crate::tree::{DescentGoal, Tree};
 use crate::write::LeafRow;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result};
-use evenkeel_format::node::{Node, NodeShape};
+use evenkeel_format::node::{Node, NodeShape, compare};
 use evenkeel_pages::{Access, PageRead};
 use std::cmp::Ordering;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// The direction of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,20 @@ const SCAN_LEAVES: usize = 2;
 const RESTARTS_MAX: usize = 1_000;
 /// Dead children of one node that a scan queues for reclamation if no snapshot needs them.
 const ASK_SKIPPED_MAX: usize = 16;
+
+/// How a call of `Cursor::pass_leaf` has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// The rows of a leaf were shown; there may be more.
+    Leaf,
+    /// At a row that the reader has refused: `next` returns that row.
+    Refused,
+    /// At the end.
+    End,
+}
+
+/// Looks at the wanted slots of a leaf: the slot at which the cursor stops, if it is to stop there.
+type Look<'l> = dyn FnMut(&Node<'_>, Range<usize>) -> Result<Option<usize>> + 'l;
 
 /// Walks the rows of a tree in key order, deleted ones included.
 pub struct Cursor {
@@ -55,12 +72,18 @@ pub struct Cursor {
     slot: usize,
     /// The first slot whose key is at or above `end`.
     end_slot: usize,
+    /// The rows of the present leaf were shown in place: it was not copied, it has no more rows,
+    /// and `goal` is its high fence.
+    in_place: bool,
     /// Leaves loaded since `seek`.
     leaves: usize,
     /// The node above the leaves whose children were last examined for a common read.
     looked_at: PageNo,
     /// Leaves still ahead that were prefetched.
     ahead: usize,
+    /// The next leaves as the node above named them, the nearest last. Hints: a leaf is taken only
+    /// if its fences admit the goal.
+    neighbours: Vec<PageNo>,
     key: Vec<u8>,
     /// Bytes that `key` shares with all keys of the leaf; 0 if it is of another leaf.
     key_prefix: usize,
@@ -84,9 +107,11 @@ impl Tree {
             count: 0,
             slot: 0,
             end_slot: 0,
+            in_place: false,
             leaves: 0,
             looked_at: PageNo::ZERO,
             ahead: 0,
+            neighbours: Vec::new(),
             key: Vec::new(),
             key_prefix: 0,
             goal: Vec::new(),
@@ -137,23 +162,22 @@ impl Cursor {
         self.direction = direction;
         (self.leaves, self.ahead, self.done) = (0, 0, false);
         self.looked_at = PageNo::ZERO;
-        match (direction, bound) {
-            (Direction::Forward, Bound::Unbounded) => self.load(DescentGoal::At(b"")),
-            (Direction::Forward, Bound::Included(key)) => self.load(DescentGoal::At(key)),
-            (Direction::Forward, Bound::Excluded(key)) => {
-                self.load(DescentGoal::At(key))?;
-                self.pass(key)
-            }
-            (Direction::Backward, Bound::Unbounded) => self.load(DescentGoal::Last),
-            (Direction::Backward, Bound::Included(key)) => {
-                self.load(DescentGoal::At(key))?;
-                self.pass(key)
-            }
+        self.neighbours.clear();
+        let goal = match (direction, bound) {
+            (Direction::Forward, Bound::Unbounded) => DescentGoal::At(b""),
+            (Direction::Backward, Bound::Unbounded) => DescentGoal::Last,
             (Direction::Backward, Bound::Excluded(b"")) => {
                 self.done = true;
-                Ok(())
+                return Ok(());
             }
-            (Direction::Backward, Bound::Excluded(key)) => self.load(DescentGoal::Before(key)),
+            (Direction::Backward, Bound::Excluded(key)) => DescentGoal::Before(key),
+            (_, Bound::Included(key) | Bound::Excluded(key)) => DescentGoal::At(key),
+        };
+        self.load(goal, &mut copy_at_once)?;
+        match (direction, bound) {
+            (Direction::Forward, Bound::Excluded(key))
+            | (Direction::Backward, Bound::Included(key)) => self.pass(key),
+            _ => Ok(()),
         }
     }
 
@@ -191,7 +215,7 @@ impl Cursor {
                 Direction::Forward if self.slot < self.count => self.slot,
                 Direction::Backward if self.slot > 0 => self.slot - 1,
                 _ => {
-                    self.next_leaf()?;
+                    self.next_leaf(&mut copy_at_once)?;
                     continue;
                 }
             };
@@ -215,31 +239,74 @@ impl Cursor {
         Ok(None)
     }
 
-    fn next_leaf(&mut self) -> Result<()> {
-        let node = Node::parse(&self.leaf)?;
+    /// Shows `see` the remaining rows of the present leaf, or those of the next one, up to what
+    /// `set_end` said, for as long as `see` returns true. Only for a cursor that goes forward.
+    /// `see` may run under the latch of a leaf, so it must not wait and must not read this tree.
+    ///
+    /// # Errors
+    /// Of pages. Some rows may then have been shown that the next call shows again.
+    pub fn pass_leaf(&mut self, mut see: impl FnMut(LeafRow<'_>) -> bool) -> Result<Passed> {
+        debug_assert!(self.direction == Direction::Forward);
+        let mut look = |node: &Node<'_>, slots: Range<usize>| {
+            for slot in slots {
+                if !see(node.leaf_row(slot)?.1.into()) {
+                    return Ok(Some(slot));
+                }
+            }
+            Ok(None)
+        };
+        if self.done {
+            return Ok(Passed::End);
+        }
+        if self.slot >= self.count {
+            self.next_leaf(&mut look)?;
+            return Ok(match self.in_place {
+                _ if self.done => Passed::End,
+                true => Passed::Leaf,
+                false => Passed::Refused,
+            });
+        }
+        let node = Node::of_shape(&self.leaf, self.shape)?;
+        if let Some(slot) = look(&node, self.slot..self.end_slot.min(self.count))? {
+            self.slot = slot;
+            return Ok(Passed::Refused);
+        }
+        self.done = self.end_slot < self.count;
+        self.slot = self.count;
+        Ok(if self.done { Passed::End } else { Passed::Leaf })
+    }
+
+    fn next_leaf(&mut self, look: &mut Look<'_>) -> Result<()> {
         let mut goal = std::mem::take(&mut self.goal);
-        goal.clear();
-        match self.direction {
-            Direction::Forward => match node.high() {
-                Some(high) => goal.extend_from_slice(high),
-                None => self.done = true,
-            },
-            Direction::Backward => {
-                goal.extend_from_slice(node.low());
-                self.done = goal.is_empty();
+        if !self.in_place {
+            let node = Node::parse(&self.leaf)?;
+            goal.clear();
+            match self.direction {
+                Direction::Forward => match node.high() {
+                    Some(high) => goal.extend_from_slice(high),
+                    None => self.done = true,
+                },
+                Direction::Backward => {
+                    goal.extend_from_slice(node.low());
+                    self.done = goal.is_empty();
+                }
             }
         }
         let result = match self.direction {
             _ if self.done => Ok(()),
-            Direction::Forward => self.load(DescentGoal::At(&goal)),
-            Direction::Backward => self.load(DescentGoal::Before(&goal)),
+            Direction::Forward => self.load(DescentGoal::At(&goal), look),
+            Direction::Backward => self.load(DescentGoal::Before(&goal), look),
         };
-        self.goal = goal;
+        // A leaf that was shown in place has left its own high fence there.
+        if result.is_err() || !self.in_place {
+            self.goal = goal;
+        }
         result
     }
 
-    /// Copies the leaf of the goal, or the next one behind dead leaves; `done` if there is none.
-    fn load(&mut self, goal: DescentGoal<'_>) -> Result<()> {
+    /// Looks at the leaf of the goal, or at the next one behind dead leaves, and copies it if the
+    /// look stops in it; `done` if there is none.
+    fn load(&mut self, goal: DescentGoal<'_>, look: &mut Look<'_>) -> Result<()> {
         let mut behind: Option<Vec<u8>> = None;
         let mut restarts = 0;
         loop {
@@ -248,7 +315,7 @@ impl Cursor {
                 (Some(key), Direction::Forward) => DescentGoal::At(key),
                 (Some(key), Direction::Backward) => DescentGoal::Before(key),
             };
-            match self.load_once(goal)? {
+            match self.load_once(goal, look)? {
                 Loaded::Yes => return Ok(()),
                 Loaded::Skipped(Some(key)) => behind = Some(key),
                 Loaded::Skipped(None) => {
@@ -266,7 +333,14 @@ impl Cursor {
         }
     }
 
-    fn load_once(&mut self, goal: DescentGoal<'_>) -> Result<Loaded> {
+    fn load_once(&mut self, goal: DescentGoal<'_>, look: &mut Look<'_>) -> Result<Loaded> {
+        if let Some(page) = self.neighbours.pop() {
+            self.ahead = self.ahead.saturating_sub(1);
+            match self.visit(page, goal, look)? {
+                Loaded::Again => self.neighbours.clear(),
+                loaded => return Ok(loaded),
+            }
+        }
         let tree = self.tree.clone();
         let parent = tree.find(goal, 1, Access::Normal)?;
         let node = Node::parse(&parent)?;
@@ -286,11 +360,12 @@ impl Cursor {
             together = tree.to_read_together(&node, slot.min(edge)..=slot.max(edge));
         }
         self.read_ahead(&node, slot, edge);
+        self.note_neighbours(&node, slot, edge)?;
         drop(parent);
         if !together.is_empty() {
             tree.pages().read_together(&together);
         }
-        self.copy(page, goal)
+        self.visit(page, goal, look)
     }
 
     /// The key behind the dead range that begins at the goal, by the highest node with a note;
@@ -362,32 +437,57 @@ impl Cursor {
         Ok(node.high().map(<[u8]>::to_vec))
     }
 
-    fn copy(&mut self, page: PageNo, goal: DescentGoal<'_>) -> Result<Loaded> {
-        let tree = &self.tree;
+    fn visit(
+        &mut self,
+        page: PageNo,
+        goal: DescentGoal<'_>,
+        look: &mut Look<'_>,
+    ) -> Result<Loaded> {
+        let tree = self.tree.clone();
         let leaf = match tree.pages().read(page, self.access) {
             Ok(leaf) => leaf,
             // Freed meanwhile, or damaged: `find` tells which.
             Err(_) => tree.find(goal, 0, self.access)?,
         };
-        match Node::parse(&leaf) {
-            Ok(node) if tree.accepts(leaf.tree(), &node, goal, 0) => {
-                self.leaf.clear();
-                self.leaf.extend_from_slice(&leaf);
-                self.copied = (leaf.page_no(), leaf.version());
-                self.shape = node.shape();
-                self.count = node.count();
-                self.key_prefix = 0;
-                self.end_slot = end_slot(&node, self.direction, self.end.as_deref());
-                // The leaf may have been merged with what the cursor has passed already.
-                self.slot = match goal {
-                    DescentGoal::At(key) | DescentGoal::Before(key) => node.lower_bound(key).0,
-                    DescentGoal::Last => node.count(),
-                };
-                self.leaves += 1;
-                tree.note_scan(leaf.page_no(), &node);
-                Ok(Loaded::Yes)
-            }
-            _ => Ok(Loaded::Again),
+        let node = match Node::parse(&leaf) {
+            Ok(node) if tree.accepts(leaf.tree(), &node, goal, 0) => node,
+            _ => return Ok(Loaded::Again),
+        };
+        // The leaf may have been merged with what the cursor has passed already.
+        let slot = match goal {
+            DescentGoal::At(key) if key == node.low() => 0,
+            DescentGoal::Before(key) if node.high() == Some(key) => node.count(),
+            DescentGoal::At(key) | DescentGoal::Before(key) => node.lower_bound(key).0,
+            DescentGoal::Last => node.count(),
+        };
+        let end_slot = end_slot(&node, self.direction, self.end.as_deref());
+        match look(&node, slot..end_slot)? {
+            Some(slot) => self.copy(&leaf, &node, (slot, end_slot)),
+            None => self.leave_in_place(&node, end_slot),
+        }
+        self.leaves += 1;
+        tree.note_scan(leaf.page_no(), &node);
+        Ok(Loaded::Yes)
+    }
+
+    fn copy(&mut self, leaf: &PageRead<'_>, node: &Node<'_>, (slot, end_slot): (usize, usize)) {
+        self.leaf.clear();
+        self.leaf.extend_from_slice(leaf);
+        self.copied = (leaf.page_no(), leaf.version());
+        self.shape = node.shape();
+        self.count = node.count();
+        self.key_prefix = 0;
+        (self.slot, self.end_slot) = (slot, end_slot);
+        self.in_place = false;
+    }
+
+    /// Goes behind the rows of a leaf that was not copied.
+    fn leave_in_place(&mut self, node: &Node<'_>, end_slot: usize) {
+        (self.slot, self.count, self.in_place) = (0, 0, true);
+        self.goal.clear();
+        match node.high() {
+            Some(high) if end_slot >= node.count() => self.goal.extend_from_slice(high),
+            _ => self.done = true,
         }
     }
 
@@ -408,12 +508,41 @@ impl Cursor {
         }
     }
 
-    /// Prefetches the leaves after `slot`, up to `last`, once this has become a scan.
-    fn read_ahead(&mut self, node: &Node<'_>, slot: usize, last: usize) {
-        let (leaves, window) = match self.access {
+    /// Leaves in a row before the scan prefetches, and leaves that it prefetches.
+    fn window(&self) -> (usize, usize) {
+        match self.access {
             Access::Normal => (SCAN_LEAVES, PREFETCH_LEAVES),
             Access::UseOnce => (0, PREFETCH_LEAVES_ONCE),
-        };
+        }
+    }
+
+    /// Notes the leaves after `slot` that the scan visits before it prefetches again: so many it
+    /// visits without a search. It stops at a leaf that it may skip unread.
+    fn note_neighbours(&mut self, node: &Node<'_>, slot: usize, last: usize) -> Result<()> {
+        self.neighbours.clear();
+        let more = self.ahead.saturating_sub(self.window().1 / 2);
+        for i in 1..=more {
+            let next = match self.direction {
+                Direction::Forward => Some(slot + i).filter(|next| *next <= last),
+                Direction::Backward => slot.checked_sub(i).filter(|next| *next >= last),
+            };
+            let Some(next) = next.filter(|next| *next < node.count()) else { break };
+            let page = node.inner_cell(next)?.child;
+            if page == PageNo::ZERO
+                || self.is_passed(page)
+                || self.dead_child(node, next)?.is_some()
+            {
+                break;
+            }
+            self.neighbours.push(page);
+        }
+        self.neighbours.reverse();
+        Ok(())
+    }
+
+    /// Prefetches the leaves after `slot`, up to `last`, once this has become a scan.
+    fn read_ahead(&mut self, node: &Node<'_>, slot: usize, last: usize) {
+        let (leaves, window) = self.window();
         if self.leaves < leaves || self.ahead > window / 2 {
             self.ahead = self.ahead.saturating_sub(1);
             return;
@@ -500,9 +629,18 @@ impl Cursor {
     }
 }
 
+/// A look that stops at once.
+fn copy_at_once(_: &Node<'_>, slots: Range<usize>) -> Result<Option<usize>> {
+    Ok(Some(slots.start))
+}
+
 /// See `Cursor::end_slot`.
 fn end_slot(node: &Node<'_>, direction: Direction, end: Option<&[u8]>) -> usize {
     match (end, direction) {
+        (Some(end), _) if node.high().is_some_and(|high| compare(high, end).is_le()) => {
+            node.count()
+        }
+        (Some(end), _) if compare(end, node.low()).is_le() => 0,
         (Some(end), _) => node.lower_bound(end).0,
         (None, Direction::Forward) => node.count(),
         (None, Direction::Backward) => 0,

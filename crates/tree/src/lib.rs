@@ -33,6 +33,7 @@ mod estimate;
 mod insert;
 mod merge;
 pub mod overflow;
+pub mod readable;
 mod reclaim;
 mod redo;
 mod reorganize;
@@ -40,17 +41,19 @@ mod rows;
 mod split;
 mod together;
 mod tree;
+mod unlogged_gate;
 mod write;
 
 pub use bulk::BulkLoad;
 pub use check::{Problem, TreeReport, read_nodes};
 pub use concurrent_inserts::ConcurrentInsertWatch;
-pub use cursor::{Cursor, Direction};
+pub use cursor::{Cursor, Direction, Passed};
 pub use estimate::{LeafFigures, Size};
 pub use insert::{LeafInserts, NewRow, RowsCommon};
 pub use overflow::{OverflowReader, OverflowRef, OverflowWriter};
 pub use redo::TreeRedo;
 pub use tree::{Tree, Trees};
+pub use unlogged_gate::{HeldGate, Patience, UnloggedGate};
 pub use write::{LeafDecision, LeafOp, LeafRow};
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! a `watch` learns the first page before it is logged, and can free the chain later.
 
 use crate::tree::{Tree, change};
+use crate::unlogged_gate::Patience;
 use evenkeel_base::{Code, Error, PageNo, Result, Stamp, metrics::Metric};
 use evenkeel_format::limits::VALUE_BYTES_MAX;
 use evenkeel_format::node::KIND_NONE;
@@ -21,7 +22,6 @@ use evenkeel_pages::{Access, Mtr};
 use std::ops::Range;
 
 pub use evenkeel_format::overflow::OverflowRef;
-pub(crate) use evenkeel_format::overflow::set_next;
 
 /// Bytes of a value whose pages are logged with their data.
 pub(crate) const LOGGED_VALUE_BYTES: u64 = 1 << 20;
@@ -42,6 +42,7 @@ pub struct OverflowWriter {
     /// Pages whose data is not in the log.
     unlogged: Vec<Range<u64>>,
     watch: Option<Watch>,
+    patience: Option<Patience>,
 }
 
 /// Hears the first page of a chain before its record is appended.
@@ -61,7 +62,15 @@ impl OverflowWriter {
             data,
             unlogged: Vec::new(),
             watch: None,
+            patience: None,
         }
+    }
+
+    /// Asks `patience` while it waits for a backup.
+    #[must_use]
+    pub fn patient(mut self, patience: Patience) -> OverflowWriter {
+        self.patience = Some(patience);
+        self
     }
 
     /// Registers `watch`, called once, under the first page's latch: it must not wait.
@@ -102,6 +111,11 @@ impl OverflowWriter {
 
     /// Writes the full page, and links it behind the one before.
     fn flush(&mut self) -> Result<()> {
+        let before = self.len - self.data.len() as u64;
+        let logged = before < self.tree.trees().logged_value_bytes();
+        if !logged {
+            self.tree.pass_unlogged_gate(self.tree.pages().page_size(), self.patience.as_ref())?;
+        }
         let tree = &self.tree;
         let mut reserved = tree.reserve_log()?;
         let mut mtr = tree.pages().begin(2)?;
@@ -117,8 +131,6 @@ impl OverflowWriter {
         }
         let (owner, position) = (self.owner, self.position);
         let content = OverflowPage { next: None, owner, position, data: &self.data };
-        let before = self.len - self.data.len() as u64;
-        let logged = before < tree.trees().logged_value_bytes();
         let mut apply = || {
             match logged {
                 true => change(&mut mtr, slot, &TreeOp::Overflow(&encoded(&content)))?,
@@ -165,6 +177,7 @@ impl OverflowWriter {
         self.unlogged.sort_unstable_by_key(|range| range.start);
         tree.pages().flush_pages(&self.unlogged)?;
         for names in self.unlogged.chunks(NAMES_MAX) {
+            self.tree.pass_unlogged_gate(0, self.patience.as_ref())?;
             let mut reserved = tree.reserve_log_and(names.len() * NAME_BYTES)?;
             let mut mtr = tree.pages().begin(1)?;
             let slot = mtr.write(head)?;

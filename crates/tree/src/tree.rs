@@ -4,6 +4,7 @@ use crate::concurrent_inserts::ConcurrentInserts;
 use crate::overflow::LOGGED_VALUE_BYTES;
 use crate::reclaim::ReclaimQueue;
 use crate::redo::apply;
+use crate::unlogged_gate::{Patience, UnloggedGate};
 use crate::write::LeafRow;
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Code, CommitTable, Error, Kind, PageNo, Result, TreeId};
@@ -29,6 +30,7 @@ pub struct Trees {
     pub(crate) reclaim: ReclaimQueue,
     pub(crate) young: ConcurrentInserts,
     logged_value_bytes: AtomicU64,
+    pub(crate) unlogged_gate: UnloggedGate,
 }
 
 impl Trees {
@@ -41,7 +43,22 @@ impl Trees {
     ) -> Arc<Trees> {
         let (reclaim, young) = (ReclaimQueue::default(), ConcurrentInserts::default());
         let logged_value_bytes = AtomicU64::new(LOGGED_VALUE_BYTES);
-        Arc::new(Trees { rt, pages, log, commits, reclaim, young, logged_value_bytes })
+        let unlogged_gate = UnloggedGate::default();
+        Arc::new(Trees {
+            rt,
+            pages,
+            log,
+            commits,
+            reclaim,
+            young,
+            logged_value_bytes,
+            unlogged_gate,
+        })
+    }
+
+    /// The gate for writers of pages that bypass the log.
+    pub fn unlogged_gate(&self) -> &UnloggedGate {
+        &self.unlogged_gate
     }
 
     /// Changes the part of a long value that goes through the log, for tests.
@@ -155,6 +172,20 @@ impl Tree {
     /// The tree's id.
     pub fn id(&self) -> TreeId {
         self.inner.id
+    }
+
+    /// Waits for a backup that holds the gate. The caller is about to write so many bytes that
+    /// bypass the log, or a record that names such pages, and holds no latch, frame or reservation.
+    ///
+    /// # Errors
+    /// Those of [`UnloggedGate::pass`].
+    pub(crate) fn pass_unlogged_gate(
+        &self,
+        bytes: usize,
+        patience: Option<&Patience>,
+    ) -> Result<()> {
+        let trees = self.trees();
+        trees.unlogged_gate.pass(&trees.rt, bytes, patience)
     }
 
     /// The root page; never changes.

@@ -14,8 +14,8 @@ use evenkeel_base::{
 use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
 use evenkeel_format::rows;
 use evenkeel_format::{
-    ColumnType, Form, KeyPart, RowColumn, RowLayout, catalog, node, overflow, page, run, space,
-    superblock, tree_op, types, undo, wal, warm,
+    ColumnType, Form, KeyPart, RowColumn, RowLayout, catalog, doublewrite, node, overflow, page,
+    run, space, superblock, tree_op, types, undo, wal, warm,
 };
 use evenkeel_io::{Env, MemEnv, Rng, Runtime};
 use evenkeel_log::Replay;
@@ -43,6 +43,8 @@ pub const DECODERS: &[Target] = &[
     ("key", key),
     ("undo_segment", undo_segment),
     ("hot_pages", hot_pages),
+    ("backup_manifest", crate::manifest::decode),
+    ("doublewrite_head", doublewrite_head),
 ];
 
 /// The database id of inputs that are not a whole directory; also that of a runtime which has not
@@ -80,6 +82,19 @@ pub fn hot_pages(data: &[u8]) {
         if let Ok(pages) = warm::decode(&fixed, DB) {
             assert!(pages.len() <= warm::PAGES_MAX && pages.is_sorted());
         }
+    }
+}
+
+/// The head of a region of the doublewrite file.
+pub fn doublewrite_head(data: &[u8]) {
+    let mut head = data.to_vec();
+    head.resize(doublewrite::HEAD_BYTES, 0);
+    let _ = doublewrite::decode_head(&head, 4096, DB);
+    head[..4].copy_from_slice(b"EKDW");
+    let crc = DB.crc32c(&head[8..]);
+    head[4..8].copy_from_slice(&crc.to_le_bytes());
+    if let Ok(Some(pages)) = doublewrite::decode_head(&head, 4096, DB) {
+        assert!(pages.len() <= doublewrite::IMAGES_MAX);
     }
 }
 
@@ -484,11 +499,11 @@ pub fn operations(db: &Database, data: &[u8]) {
                 own.entry(id).or_insert(value);
             }
             3 | 4 => {
-                txn.table("t").expect("there").upsert(&row, &[]).expect("upserts");
+                txn.table("t").expect("there").put(&row).expect("upserts");
                 own.insert(id, value);
             }
             5 => {
-                let mut table = txn.table("t").expect("there");
+                let table = txn.table("t").expect("there");
                 let done = table.update(&[Int(id)], &[(1, Int(value))]).expect("updates");
                 assert_eq!(done, own.contains_key(&id));
                 own.entry(id).and_modify(|v| *v = value);
@@ -557,6 +572,8 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
         "open" => crate::hostile::corpus(),
         "operations" => some_programs(),
         "superblock" => vec![read("evenkeel.super")],
+        "backup_manifest" => crate::manifest::corpus(),
+        "doublewrite_head" => vec![[&[0; 8][..], &[0, 16, 0, 0, 2, 0, 0, 0, 7]].concat()],
         "hot_pages" => [&[][..], &[3, 4, 5, 70, 1 << 30]].map(hot_page_list).to_vec(),
         "page" => read("pages/000000.pg").chunks(4096).map(<[u8]>::to_vec).collect(),
         "wal_segment" => {
@@ -765,7 +782,7 @@ mod tests {
     /// Checks that the initial inputs decode: mutations of an input that does not decode reach only
     /// the first bytes of the decoder.
     #[test]
-    fn the_decoders_take_what_their_corpus_begins_with() {
+    fn decoders_accept_the_first_inputs_of_their_corpus() {
         let bodies = catalog_parts();
         let count = |decodes: &dyn Fn(&[u8]) -> bool| bodies.iter().filter(|b| decodes(b)).count();
         assert!(count(&|b| catalog::TableEntry::decode(b).is_ok()) >= 2);

@@ -2,10 +2,12 @@
 //! predicts, and the fuzz targets as plain functions. Only tests use this crate.
 #![forbid(unsafe_code)]
 
+pub mod corpus;
 pub mod drive;
 pub mod faulty;
 pub mod fuzz;
 pub mod hostile;
+mod manifest;
 pub mod mutate;
 pub mod panics;
 pub mod restart;

@@ -59,15 +59,15 @@ fn change_all(db: &Database, rows: i64, index: IndexSpec) -> Result<evenkeel::Tx
         .index(index);
     db.create_table("t", &spec)?;
     for from in (0..rows).step_by(1000) {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-        let mut table = txn.table("t")?;
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        let table = txn.table("t")?;
         for id in from..(from + 1000).min(rows) {
             table.insert(&[Int(id * 2), Int(id), Bytes(&[id as u8; 60])])?;
         }
         txn.commit()?;
     }
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-    let mut table = txn.table("t")?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let table = txn.table("t")?;
     for id in 0..rows {
         table.update(&[Int(id * 2)], &[(1, Int(GONE + id))])?;
         table.insert(&[Int(id * 2 + 1), Int(GONE - 1 - id), Bytes(b"gone")])?;
@@ -89,7 +89,7 @@ pub fn await_reverted(db: &Database, rows: u64) {
 /// # Panics
 /// If it cannot be read.
 pub fn value(db: &Database, id: i64) -> Option<i64> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
     let row = txn.table("t").expect("table").get(&[Int(id)]).expect("get")?;
     match row.value(1).expect("a value") {
         Int(value) => Some(value),

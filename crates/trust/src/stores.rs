@@ -83,8 +83,8 @@ fn make(env: Arc<dyn Env>, disk: &SimDisk, closed: bool) -> Store {
 /// Makes changes in a transaction that stays prepared, so that no reader may see them. Its undo is
 /// in files after the next checkpoint.
 fn prepare(db: &Database) {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    let mut table = txn.table("t").expect("there");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let table = txn.table("t").expect("there");
     for id in 100..400 {
         table.update(&[Int(id)], &[(1, Int(-id)), (2, Bytes(b"unseen"))]).expect("updates");
     }
@@ -94,8 +94,8 @@ fn prepare(db: &Database) {
 }
 
 fn insert(db: &Database, rows: &mut Vec<(i64, i64)>, new: impl Iterator<Item = (i64, i64)>) {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    let mut table = txn.table("t").expect("there");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let table = txn.table("t").expect("there");
     for (id, value) in new {
         table.insert(&[Int(id), Int(value), Bytes(&[id as u8; 60])]).expect("inserts");
         rows.push((id, value));

@@ -41,7 +41,7 @@ fn spec() -> TableSpec {
 pub fn make(db: &Database) {
     db.create_table(NAME, &spec()).expect("creates");
     let begin = || db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
-    let mut txn = begin();
+    let txn = begin();
     for id in 0..ROWS {
         let (name, note) = (name(id), note(id + 1));
         let note = note.as_deref().map_or(Null, Bytes);
@@ -51,7 +51,7 @@ pub fn make(db: &Database) {
             .expect("fits");
     }
     txn.commit().expect("commits");
-    let mut txn = begin();
+    let txn = begin();
     for id in 0..ROWS {
         let note = note(id);
         let note = note.as_deref().map_or(Null, Bytes);
@@ -96,7 +96,7 @@ pub fn read(db: &Database, txn: &mut Txn) -> Result<()> {
         return wrong(format!("{next} rows"));
     }
     for index in ["by_name", "by_note"] {
-        let mut index = txn.table(NAME)?.index(index)?;
+        let index = txn.table(NAME)?.index(index)?;
         let mut scan = index.scan(Range::ALL, Direction::Backward)?;
         let mut entries = 0;
         while scan.next(&mut row)? {

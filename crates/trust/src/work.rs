@@ -97,7 +97,7 @@ pub fn write(kind: Kind, table: &mut TableRef<'_>, session: i64, n: i64) -> Resu
         match change {
             Change::Put(id, value) => {
                 let pad = vec![(mix(value as u64) & 0xff) as u8; (value as usize * 7) % PAD];
-                table.upsert(&[Int(id), Int(session), Int(n), Int(value), Bytes(&pad)], &[])?;
+                table.put(&[Int(id), Int(session), Int(n), Int(value), Bytes(&pad)])?;
             }
             Change::Delete(id) => {
                 table.delete(&[Int(id)])?;
@@ -113,7 +113,7 @@ pub fn write(kind: Kind, table: &mut TableRef<'_>, session: i64, n: i64) -> Resu
 /// # Errors
 /// Those of the statements.
 pub fn renumber(txn: &mut Txn, session: i64) -> Result<u64> {
-    let mut table = txn.table(NUMBERS)?;
+    let table = txn.table(NUMBERS)?;
     table.delete(&[Int(session)])?;
     table.insert(&[Int(session), Null])?.ok_or_else(|| Error::internal("no number"))
 }
@@ -144,8 +144,8 @@ pub fn make_gone(db: &Database) -> Result<()> {
         .primary_key(&["id"])
         .index(IndexSpec::new("by_pad", &["pad"]));
     db.create_table(GONE, &spec)?;
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-    let mut table = txn.table(GONE)?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let table = txn.table(GONE)?;
     for id in 0..GONE_ROWS {
         table.insert(&[Int(id), Bytes(&[id as u8; 900])])?;
     }

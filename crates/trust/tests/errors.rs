@@ -1,6 +1,7 @@
-//! Every entry of the catalogue of errors is provoked and its text compared: what happened, what it
-//! names, what to do. An entry without a provocation fails the test, unless `ELSEWHERE` says which
-//! test of its layer provokes it; that the test is there is checked.
+//! Every entry of the catalogue of errors is provoked, and its text is compared: what happened,
+//! what the error names, what to do. An entry without a provocation fails the test, unless
+//! `ELSEWHERE` names a test of the entry's layer that provokes it; the test checks that this other
+//! test exists.
 
 mod provoke;
 
@@ -9,13 +10,19 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// Codes that need more than a machine has, or unsafe calls: tests of other crates provoke them,
-/// and compare.
+/// Codes that need more resources than a machine has, unsafe calls, or a certain moment of a
+/// backup: tests of other crates provoke them and compare their texts.
 const ELSEWHERE: &[(Code, &str, &str)] = &[
+    (Code::BackupRunning, BACKUP, "one_backup_runs_at_a_time_and_a_close_ends_it"),
+    (Code::BackupBehindLog, BACKUP, "a_backup_that_falls_behind_the_log_fails_and_writers_go_on"),
+    (Code::BackupIncomplete, BACKUP, "every_missing_or_changed_file_is_named"),
+    (Code::BackupDamaged, BACKUP, "every_missing_or_changed_file_is_named"),
     (Code::Forked, "capi/tests/fork.rs", "a_forked_child_is_refused_and_its_parent_goes_on"),
     (Code::SpaceLimit, "pages/src/space/space_tests.rs", "the_page_space_ends_at_its_limit"),
     (Code::TxnTooLong, "txn/src/txns_tests.rs", "a_transaction_ends_at_its_last_operation"),
 ];
+
+const BACKUP: &str = "evenkeel/src/backup/backup_tests.rs";
 
 fn check(code: Code, error: &Error, names: &[&str]) -> Result<(), String> {
     let text = error.to_string();
@@ -33,7 +40,7 @@ fn check(code: Code, error: &Error, names: &[&str]) -> Result<(), String> {
 }
 
 #[test]
-fn every_error_is_provoked_and_names_what_it_is_about() {
+fn every_error_is_provoked_and_names_its_subject() {
     let mut provoked: BTreeSet<&str> = BTreeSet::new();
     let mut wrong = Vec::new();
     for (code, names, provocation) in provoke::ALL.iter().chain(provoke::layers::ALL) {
@@ -65,8 +72,8 @@ fn every_error_is_provoked_and_names_what_it_is_about() {
     assert!(provoked.len() + ELSEWHERE.len() == Code::ALL.len());
 }
 
-/// A process that opens a directory in use is told who uses it, and disturbs nothing; when that one
-/// has closed it, it may.
+/// A process that opens a directory in use gets an error that names the other process, and disturbs
+/// nothing. It can open the directory when the other process has closed it.
 #[test]
 fn a_second_process_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");

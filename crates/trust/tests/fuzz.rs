@@ -1,7 +1,8 @@
-//! Every fuzz target over its corpus and 20,000 seeded mutations, in a process for each core: no
-//! panic in any thread, each input within a second of the processor's time and 64 MiB of memory
-//! (`evenkeel_trust::drive`). In the release ladder `EVENKEEL_FUZZ` times as many; of those that
-//! work on a database (`open`, and `operations`: programs of up to 200 statements) 5 times.
+//! Runs every fuzz target over its corpus and 20,000 seeded mutations, in one process for each
+//! core. No thread panics, and each input takes at most one second of processor time and 64 MiB of
+//! memory (`evenkeel_trust::drive`). The release ladder runs `EVENKEEL_FUZZ` times as many
+//! mutations; of the targets that use a database (`open`, and `operations`: programs of up to 200
+//! statements) 5 times as many.
 
 use evenkeel_trust::fuzz::{self, Target};
 use std::process::{Command, Stdio};
@@ -19,7 +20,7 @@ fn child(args: &[&str]) -> Command {
     command
 }
 
-/// Whether a target came through, and what it said; with the corpus of a target.
+/// Runs a target over the corpus of a target. Returns whether it succeeded, and its output.
 fn run(target: &str, corpus: &str, count: u64) -> (bool, String) {
     let dir = tempfile::tempdir().expect("a directory");
     let inputs = dir.path().to_str().expect("a plain path");
@@ -48,7 +49,7 @@ fn run_all(targets: &[Target], count: u64) {
 }
 
 #[test]
-fn decoders_take_any_bytes() {
+fn decoders_return_on_any_bytes() {
     run_all(fuzz::DECODERS, MUTATIONS * times());
 }
 
@@ -57,9 +58,9 @@ fn mutated_directories_and_programs_never_panic() {
     run_all(fuzz::DATABASES, MUTATIONS * times().min(5));
 }
 
-/// The rung itself: memory that is asked for and not even touched is seen.
+/// Tests the rung itself: it counts memory that is requested and never touched.
 #[test]
-fn a_target_that_asks_for_too_much_is_caught() {
+fn an_input_that_requests_too_much_memory_is_caught() {
     let (passed, said) = run("greedy", "superblock", 2_000);
     assert!(!passed && said.contains("greedy: seed") && said.contains("KiB"), "{said}");
 }

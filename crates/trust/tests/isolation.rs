@@ -1,8 +1,9 @@
-//! Hermitage's ten anomalies (github.com/ept/hermitage) at four isolation levels, played through
-//! the library; the table is compared with what each level promises and with the page
-//! `docs/guide/isolation.md`. Then what Hermitage does not ask: first updater wins, at the
-//! statement; autocommit statements wait and never conflict; disjoint work never waits; a deadlock
-//! is found by search, not by a timeout; NOWAIT and SKIP; phantoms at SERIALIZABLE.
+//! Runs Hermitage's ten anomalies (github.com/ept/hermitage) at four isolation levels through the
+//! library, and compares the table of results with the promises of each level and with the page
+//! `docs/guide/isolation.md`. Further tests check what Hermitage does not cover: the first updater
+//! wins, at the statement; autocommit statements wait and never conflict; disjoint work never
+//! waits; a deadlock is found by search, not by a timeout; NOWAIT and SKIP; phantoms at
+//! SERIALIZABLE.
 
 use evenkeel::ValueRef::Int;
 use evenkeel::{
@@ -19,13 +20,14 @@ const LEVELS: [(&str, Isolation); 4] = [
     ("SERIALIZABLE", Isolation::Serializable),
 ];
 
-/// What became of an anomaly. A statement that would wait for the other session is cut short by a
-/// small lock timeout: then it is "waits", and the anomaly cannot be completed.
+/// The outcome of an anomaly. A small lock timeout ends a statement that would wait for the other
+/// session; the outcome is then "waits", and the anomaly does not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It happened.
+    /// The anomaly happened.
     Allowed,
-    /// The sessions' results are those of some order; nobody was stopped.
+    /// No session waited or failed, and the results are those of running the transactions one after
+    /// the other.
     Prevented,
     /// A statement had to wait for the other session.
     Waits,
@@ -43,7 +45,7 @@ fn database() -> Database {
         .column(ColumnSpec::new("value", ColumnType::Int64))
         .primary_key(&["id"]);
     db.create_table("test", &spec).expect("create");
-    let mut txn = begin(&db, Isolation::RepeatableRead);
+    let txn = begin(&db, Isolation::RepeatableRead);
     for (id, value) in [(1, 10), (2, 20)] {
         txn.table("test").expect("table").insert(&[Int(id), Int(value)]).expect("insert");
     }
@@ -89,7 +91,7 @@ fn select(txn: &mut Txn, wanted: impl Fn(i64) -> bool) -> Result<Vec<i64>> {
 
 /// UPDATE or DELETE of every row for which `wanted` holds, read under locks.
 fn change_where(txn: &mut Txn, wanted: impl Fn(i64) -> bool, to: Option<i64>) -> Result<usize> {
-    let mut table = txn.table("test")?;
+    let table = txn.table("test")?;
     let mut ids = Vec::new();
     let forward = Direction::Forward;
     table.scan_for_update(Range::ALL, forward, LockWait::Wait, &mut |row| {
@@ -112,7 +114,8 @@ fn change_where(txn: &mut Txn, wanted: impl Fn(i64) -> bool, to: Option<i64>) ->
     Ok(ids.len())
 }
 
-/// An anomaly that a wait or a conflict stops; any other error is a failure of the test.
+/// The outcome for the error of a statement. Any error but a lock timeout or a conflict fails the
+/// test.
 fn stopped(error: &Error) -> Outcome {
     match error.kind() {
         Kind::LockTimeout => Waits,
@@ -248,7 +251,7 @@ fn g2(db: &Database, level: Isolation) -> Result<Outcome> {
     Ok(Allowed)
 }
 
-/// Name, what it is, the play, and what the four levels do.
+/// Name, description, function, and the outcomes at the four levels.
 const ANOMALIES: [(&str, &str, Play, [Outcome; 4]); 10] = [
     ("G0", "write cycles", g0, [Waits, Waits, Waits, Waits]),
     ("G1a", "aborted reads", g1a, [Allowed, Prevented, Prevented, Waits]),
@@ -306,7 +309,7 @@ fn the_first_updater_wins_and_the_statement_says_so() {
     let locked =
         a.table("test").expect("table").get_for_update(&[Int(1)], LockWait::Wait, &mut row);
     assert_eq!(locked.expect_err("so does a locking read").code(), evenkeel::Code::RowChanged);
-    // The transaction goes on: only the statement failed.
+    // The transaction continues: only the statement failed.
     put(&mut a, 2, 22).expect("another row");
     a.commit().expect("commit");
     // A transaction that has not read yet holds no snapshot and cannot conflict (A6).
@@ -325,10 +328,9 @@ fn an_autocommit_update_waits_and_never_conflicts() {
         let db = db.clone();
         threads.push(std::thread::spawn(move || {
             for _ in 0..50 {
-                let mut txn =
-                    db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+                let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
                 let mut row = Row::new();
-                let mut table = txn.table("test").expect("table");
+                let table = txn.table("test").expect("table");
                 table.get_for_update(&[Int(1)], LockWait::Wait, &mut row).expect("waits");
                 table.update(&[Int(1)], &[(1, Int(number(&row) + 1))]).expect("never conflicts");
                 txn.commit().expect("commit");
@@ -351,7 +353,8 @@ fn sessions_with_disjoint_ranges_never_wait() {
         let unique = IndexSpec::new("by_a", &["a"]).unique();
         let spec = spec.primary_key(&["id"]).index(unique).index(IndexSpec::new("by_b", &["b"]));
         db.create_table("keyed", &spec).expect("create");
-        // In each round everybody has changed rows when the first reads, and when one commits.
+        // In each round all sessions have changed rows before the first one reads, and before one
+        // commits.
         let together = Arc::new(Barrier::new(SESSIONS as usize));
         let mut threads = Vec::new();
         for session in 0..SESSIONS {
@@ -366,7 +369,8 @@ fn sessions_with_disjoint_ranges_never_wait() {
                     let read = scan_own(&mut txn, base, base + 500);
                     together.wait();
                     let all = [10 * (round as usize + 1); 3];
-                    // Told at the end: the others wait for who goes on.
+                    // Reported at the end, because the other sessions wait for this one at the
+                    // barrier.
                     if changed.is_err() || !matches!(read, Ok(read) if read == all) {
                         wrong.push(format!("round {round}: {changed:?}, {read:?}"));
                     }
@@ -388,14 +392,15 @@ fn change_own(txn: &mut Txn, ids: std::ops::Range<i64>) -> Result<()> {
         insert(txn, id, id)?;
         put(txn, id, id + 1)?;
         get(txn, id)?;
-        let mut keyed = txn.table("keyed")?;
+        let keyed = txn.table("keyed")?;
         keyed.insert(&[Int(id), Int(id + 500_000), Int(id)])?;
         keyed.update(&[Int(id)], &[(1, Int(id)), (2, Int(-id))])?;
     }
     Ok(())
 }
 
-/// How many rows of the range are found in the table, by its primary key, and by the unique index.
+/// The numbers of rows of the range that a scan of the table, the primary key and the unique index
+/// find.
 fn scan_own(txn: &mut Txn, from: i64, to: i64) -> Result<[usize; 3]> {
     let (from, to) = ([Int(from)], [Int(to)]);
     let range = || Range {
@@ -452,9 +457,9 @@ fn nowait_fails_and_skip_passes_locked_rows() {
     let db = database();
     let mut a = begin(&db, Isolation::ReadCommitted);
     put(&mut a, 1, 11).expect("update");
-    let mut b = begin(&db, Isolation::ReadCommitted);
+    let b = begin(&db, Isolation::ReadCommitted);
     let mut row = Row::new();
-    let mut table = b.table("test").expect("table");
+    let table = b.table("test").expect("table");
     let refused = table.get_for_update(&[Int(1)], LockWait::NoWait, &mut row);
     assert_eq!(refused.expect_err("locked").code(), evenkeel::Code::LockNotAvailable);
     assert!(!table.get_for_update(&[Int(1)], LockWait::Skip, &mut row).expect("left out"));
@@ -468,12 +473,12 @@ fn nowait_fails_and_skip_passes_locked_rows() {
     all.expect("scan");
     assert_eq!(seen, [20]);
     assert_eq!(db.stats().get(Metric::LockWaits), 0);
-    // Shared locks get along, and keep writers out.
+    // Shared locks are compatible with each other and exclude writers.
     drop((a, b));
     let (mut a, mut b) =
         (begin(&db, Isolation::ReadCommitted), begin(&db, Isolation::ReadCommitted));
     for txn in [&mut a, &mut b] {
-        let mut table = txn.table("test").expect("table");
+        let table = txn.table("test").expect("table");
         assert!(table.get_for_share(&[Int(1)], LockWait::NoWait, &mut row).expect("shared"));
     }
     let mut c = begin(&db, Isolation::ReadCommitted);
@@ -491,7 +496,7 @@ fn serializable_blocks_phantoms() {
         let mut b = begin(&db, level);
         let error = insert(&mut b, 7, 70).expect_err("the range is locked");
         assert_eq!(error.kind(), Kind::LockTimeout);
-        // Others may read it.
+        // Other transactions may read the range.
         let mut c = begin(&db, Isolation::RepeatableRead);
         assert_eq!(get(&mut c, 7).expect("read"), -1);
     }

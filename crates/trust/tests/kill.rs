@@ -1,11 +1,10 @@
 //! A process that writes is killed (SIGKILL) at random moments, again and again, in one directory:
-//! while it recovers, while it builds and drops indexes, while it drops a table, while memtables
-//! are flushed and merged.
-//! After each kill: every acknowledged commit is there, no other one is half there, and every index
-//! equals its table as multisets of (key, pk), both directions, index-only and through the table,
-//! at the newest and at three older snapshots while rows change; no number that was given to a
-//! row is given again; no file of an index is left that none needs, and in the end, when all
-//! tables are dropped, nothing of their space. `EVENKEEL_SEED` repeats a run's moments,
+//! while it recovers, builds and drops indexes, drops a table, flushes memtables and compacts runs.
+//! After each kill every acknowledged commit exists, and every other commit exists as a whole or
+//! not at all. Every index equals its table as multisets of (key, pk), in both directions,
+//! index-only and through the table, at the newest and at three older snapshots while rows change.
+//! The engine gives no row number twice. No run file is left that no index needs, and after the
+//! last DROP nothing of the tables' space is left. `EVENKEEL_SEED` repeats the moments of a run,
 //! `EVENKEEL_KILLS` is their number.
 
 use evenkeel::ValueRef::Int;
@@ -23,22 +22,22 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// What the child said before it died.
+/// The output of the child before it died.
 #[derive(Debug, Default)]
 struct Told {
     opened: bool,
     recovered_records: u64,
     acknowledged: [i64; SESSIONS as usize],
-    /// The greatest of a row whose commit was acknowledged.
+    /// The greatest number of a row whose commit was acknowledged.
     number: u64,
     in_build: bool,
     in_drop: bool,
     in_table_drop: bool,
     flushes: u64,
-    merges: u64,
+    compactions: u64,
     checkpoints: u64,
-    /// Indexes whose built runs were merged.
-    built_merges: u64,
+    /// Indexes whose build compacted its runs.
+    built_compactions: u64,
 }
 
 impl Told {
@@ -54,8 +53,8 @@ impl Told {
             "B" => (self.in_build, self.in_drop) = (true, false),
             "V" => {
                 (self.in_build, self.in_drop) = (false, true);
-                (self.flushes, self.merges, self.checkpoints) = (n(1), n(2), n(3));
-                self.built_merges = n(4);
+                (self.flushes, self.compactions, self.checkpoints) = (n(1), n(2), n(3));
+                self.built_compactions = n(4);
             }
             "D" => self.in_drop = false,
             "T" => self.in_table_drop = true,
@@ -73,14 +72,14 @@ fn start(dir: &Path, kind: Kind) -> Child {
         .expect("the child starts")
 }
 
-/// Lets a child write and kills it: so long after its start, or after it has said this.
+/// Lets a child write and kills it `wait` after its start, or `wait` after it has printed a word.
 fn kill_after(dir: &Path, kind: Kind, wait: Duration, word: Option<&str>) -> Told {
     let mut child = start(dir, kind);
     let out = BufReader::new(child.stdout.take().expect("a pipe"));
     let (tell, told) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         for line in out.lines() {
-            // The last line may be cut where nobody has read the pipe; none is: writes are atomic.
+            // No line is cut, not even the last one: writes to the pipe are atomic.
             let _ = tell.send(line.expect("text"));
         }
     });
@@ -101,8 +100,8 @@ fn kill_after(dir: &Path, kind: Kind, wait: Duration, word: Option<&str>) -> Tol
     all
 }
 
-/// These columns of all rows by the table, or by an index (alone, or through the table), in the
-/// order of the scan.
+/// These columns of all rows in the order of a scan of the table or of an index (index-only, or
+/// through the table).
 fn scanned(
     txn: &mut evenkeel::Txn,
     index: Option<(&str, bool)>,
@@ -111,10 +110,10 @@ fn scanned(
 ) -> Vec<String> {
     let (mut row, mut all) = (Row::new(), Vec::new());
     let take = |row: &Row| {
-        let value = |name: &String| row.get(name).expect("a column");
+        let value = |name: &String| row.value(name).expect("a column");
         format!("{:?}", columns.iter().map(value).collect::<Vec<_>>())
     };
-    let mut table = txn.table("t").expect("table");
+    let table = txn.table("t").expect("table");
     match index {
         None => {
             let mut scan = table.scan(Range::ALL, direction).expect("scan");
@@ -136,7 +135,7 @@ fn scanned(
     all
 }
 
-/// What a scan gives, as a multiset; backwards it gives the same in the opposite order.
+/// The rows of a scan as a multiset; a backward scan must give the same rows in the opposite order.
 fn both_ways(
     txn: &mut evenkeel::Txn,
     index: Option<(&str, bool)>,
@@ -149,8 +148,9 @@ fn both_ways(
     rows
 }
 
-/// Every index and the table are equal in this transaction's snapshot, as multisets of (key, pk) by
-/// the index alone and of whole rows through the table, both directions. The rows: id, n, value.
+/// Checks in this transaction's snapshot that every index equals the table, as multisets of (key,
+/// pk) by index-only scans and of whole rows through the table, in both directions. Returns the
+/// rows: id, n, value.
 fn agree(txn: &mut evenkeel::Txn) -> Vec<(i64, i64, i64)> {
     let def = txn.table("t").expect("table").definition();
     let all: Vec<String> = def.live_columns().iter().map(|c| c.name.clone()).collect();
@@ -169,9 +169,9 @@ fn agree(txn: &mut evenkeel::Txn) -> Vec<(i64, i64, i64)> {
         assert!(alone == wanted, "{name} alone: {} for {}", alone.len(), wanted.len());
     }
     let (mut row, mut rows) = (Row::new(), Vec::new());
-    let mut table = txn.table("t").expect("table");
+    let table = txn.table("t").expect("table");
     let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scan");
-    let int = |row: &Row, name: &str| match row.get(name).expect("a column") {
+    let int = |row: &Row, name: &str| match row.value(name).expect("a column") {
         Int(n) => n,
         other => panic!("not a number: {other:?}"),
     };
@@ -181,7 +181,8 @@ fn agree(txn: &mut evenkeel::Txn) -> Vec<(i64, i64, i64)> {
     rows
 }
 
-/// The state is that of `known` moved on to what each session's marker says.
+/// Checks that the rows are those of `known` after the further commits that each session's marker
+/// counts.
 fn verify(db: &Database, kind: Kind, known: &mut [(i64, Rows)], told: &Told) {
     let problems = db.check().expect("check").problems;
     assert!(problems.is_empty(), "{problems:#?}");
@@ -208,7 +209,7 @@ fn verify(db: &Database, kind: Kind, known: &mut [(i64, Rows)], told: &Told) {
     }
 }
 
-/// Numbers go on above all that were given.
+/// Checks that the next row number exceeds all numbers given so far.
 fn next_number(db: &Database, given: &mut u64) {
     let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
     let next = work::renumber(&mut txn, -1).expect("a number");
@@ -217,25 +218,26 @@ fn next_number(db: &Database, given: &mut u64) {
     *given = next;
 }
 
-/// Writes between snapshots; each snapshot still reads, by every way, what it read at first.
+/// Writes between snapshots. Each snapshot must still read, by every access path, what it read at
+/// first.
 fn older_snapshots(db: &Database) {
     let mut held = Vec::new();
     for round in 0..4 {
         let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
         let rows = agree(&mut txn);
         held.push((txn, rows));
-        let mut writer = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+        let writer = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
         for id in (0..60).map(|i| 5_000_000 + i * (round + 1)) {
             let row = [Int(id), Int(9), Int(round), Int(id % 97), evenkeel::ValueRef::Bytes(b"x")];
-            writer.table("t").expect("table").upsert(&row, &[]).expect("upsert");
+            writer.table("t").expect("table").put(&row).expect("upsert");
         }
         writer.commit().expect("commit");
     }
     for (txn, rows) in &mut held {
         assert_eq!(agree(txn), *rows);
     }
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
-    let mut table = txn.table("t").expect("table");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin");
+    let table = txn.table("t").expect("table");
     for id in 5_000_000..5_000_300 {
         table.delete(&[Int(id)]).expect("delete");
     }
@@ -243,14 +245,14 @@ fn older_snapshots(db: &Database) {
     drop(held);
 }
 
-/// What may be asked of a database that is written to: of the directory itself, or of a copy, so
-/// that the next child goes on with what the kill has left.
+/// Checks that write to the database. They run in the directory itself or in a copy; after a copy,
+/// the next child continues with the files that the kill has left.
 fn verify_writing(dir: &Path, kind: Kind, known: &mut [(i64, Rows)], told: &Told, given: &mut u64) {
     let db = Database::open_with(dir, work::options(kind)).expect("reopens");
     verify(&db, kind, known, told);
     gone_whole(&db, told);
     no_orphans(&db, dir);
-    // A child that died early has made none or one of the tables.
+    // A child that died early has created none or one of the tables.
     if db.definition("t").is_ok() {
         next_number(&db, given);
         older_snapshots(&db);
@@ -258,11 +260,11 @@ fn verify_writing(dir: &Path, kind: Kind, known: &mut [(i64, Rows)], told: &Told
     db.close().expect("closes");
 }
 
-/// The table that was being dropped is there with all its rows, or not at all.
+/// Checks that the table whose drop was cut exists with all its rows, or not at all.
 fn gone_whole(db: &Database, told: &Told) {
     if told.in_table_drop && db.definition(GONE).is_ok() {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
-        let mut table = txn.table(GONE).expect("table");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begin");
+        let table = txn.table(GONE).expect("table");
         let (mut row, mut rows) = (Row::new(), 0);
         let mut scan = table.scan(Range::ALL, Direction::Forward).expect("scan");
         while scan.next(&mut row).expect("row") {
@@ -272,10 +274,10 @@ fn gone_whole(db: &Database, told: &Told) {
     }
 }
 
-/// So long what is not needed may still be there: the background removes it.
+/// How long unneeded files and space may remain, because the background removes them.
 const SPACE_BACK: Duration = Duration::from_secs(60);
 
-/// Waits until this holds; what it found last, if it never does.
+/// Waits until `look` returns true. The error is what it found last.
 fn comes_true<T>(look: impl Fn() -> (bool, T)) -> Result<(), T> {
     let start = std::time::Instant::now();
     loop {
@@ -287,7 +289,7 @@ fn comes_true<T>(look: impl Fn() -> (bool, T)) -> Result<(), T> {
     }
 }
 
-/// Each file of runs is one that an index needs.
+/// Checks that an index needs each run file.
 fn no_orphans(db: &Database, dir: &Path) {
     let look = || {
         let stats = db.table_stats().expect("statistics");
@@ -300,7 +302,7 @@ fn no_orphans(db: &Database, dir: &Path) {
     }
 }
 
-/// Without a table nothing is taken beyond what an empty database has.
+/// Checks that a database without tables takes no more space than an empty one.
 fn space_back(dir: &Path, kind: Kind) {
     let taken = || {
         let pages = work::allocated_kib(&dir.join("pages"));
@@ -331,7 +333,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The list of hot pages is written without a sync: a machine that stopped may leave half of it.
+/// Cuts the list of hot pages, which is written without a sync: a crash of the machine may leave
+/// half of it.
 fn cut_hot_pages(dir: &Path, rng: &mut Rng) {
     let path = dir.join("evenkeel.warm");
     if let Ok(list) = std::fs::read(&path)
@@ -342,18 +345,19 @@ fn cut_hot_pages(dir: &Path, rng: &mut Rng) {
 }
 
 #[test]
-fn killed_again_and_again_nothing_acknowledged_is_lost() {
+fn acknowledged_commits_survive_repeated_kills() {
     run(WIDE, 56);
 }
 
-/// Indexes are built while transactions and savepoints of the same few rows are rolled back.
+/// The process builds indexes while transactions and savepoints over the same few rows are rolled
+/// back.
 #[test]
 fn indexes_built_among_rollbacks_survive_kills() {
     run(NARROW, 24);
 }
 
-/// One at a time: between fork and exec a child of one run holds the lock file that the parent has
-/// open in the other's directory.
+/// Runs take turns: between fork and exec, a child of one run holds the lock file that the parent
+/// has open in the directory of the other run.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn run(kind: Kind, kills: u64) {
@@ -365,13 +369,13 @@ fn run(kind: Kind, kills: u64) {
     let dir = tempfile::tempdir().expect("directory");
     let mut known: Vec<(i64, Rows)> = vec![(0, Rows::new()); SESSIONS as usize];
     let (mut in_recovery, mut in_build, mut in_drop, mut in_table_drop) = (0, 0, 0, 0);
-    let (mut replayed, mut flushes, mut merges, mut checkpoints) = (0, 0, 0, 0);
-    let mut built_merges = 0;
+    let (mut replayed, mut flushes, mut compactions, mut checkpoints) = (0, 0, 0, 0);
+    let mut built_compactions = 0;
     let mut given = 0;
     for round in 0..kills {
         let (word, most) = match round % 8 {
             3 | 7 => (None, 60_000),
-            // Drops are short: hardly ever does any moment fall into one.
+            // A drop is so short that a random moment hardly ever falls into one.
             1 => (Some("V"), 1_000),
             5 => (Some("T"), 1_000),
             _ => (Some("R"), 700_000),
@@ -384,12 +388,12 @@ fn run(kind: Kind, kills: u64) {
         in_table_drop += u64::from(told.in_table_drop);
         replayed += u64::from(told.recovered_records > 0);
         flushes += told.flushes;
-        merges += told.merges;
+        compactions += told.compactions;
         checkpoints += told.checkpoints;
-        built_merges += told.built_merges;
+        built_compactions += told.built_compactions;
         given = given.max(told.number);
         if round % 4 == 0 {
-            // The parent goes on in the same directory, and closes it.
+            // The parent continues in the same directory and closes the database.
             verify_writing(dir.path(), kind, &mut known, &told, &mut given);
         } else if dir.path().join("evenkeel.super").exists() {
             let options = Options { read_only: true, ..work::options(kind) };
@@ -406,11 +410,11 @@ fn run(kind: Kind, kills: u64) {
     println!(
         "{kills} kills: {in_recovery} before it had opened, {in_build} in ADD INDEX, {in_drop} in \
          DROP INDEX, {in_table_drop} in DROP TABLE; {replayed} recoveries read log; {commits} \
-         commits, none lost; {flushes} flushes, {merges} merges, {checkpoints} checkpoints; the \
-         runs of {built_merges} indexes merged by ADD INDEX"
+         commits, none lost; {flushes} flushes, {compactions} compactions, {checkpoints} \
+         checkpoints; the runs of {built_compactions} indexes compacted by ADD INDEX"
     );
-    let reached = in_recovery > 0 && in_build > 0 && flushes > 0 && merges > 0 && replayed > 0;
-    let reached = reached && checkpoints > 0 && built_merges > 0;
+    let reached = in_recovery > 0 && in_build > 0 && flushes > 0 && compactions > 0 && replayed > 0;
+    let reached = reached && checkpoints > 0 && built_compactions > 0;
     let reached = reached && in_drop > 0 && in_table_drop > 0;
     assert!(kills < 20 || reached, "not every kind of moment was met");
 }

@@ -1,7 +1,6 @@
-//! What runs out: memory, disk, and the limits of keys, rows and values, at the limit and one
-//! beyond. `EVENKEEL_UPDATE_ROWS` and `EVENKEEL_BUILD_ROWS` are the sizes of the great update
-//! and of the table whose indexes are built (the first is 5M in `make test` already, the second in
-//! the release ladder).
+//! Memory and disk that run out, and the limits of keys, rows and values, at the limit and one
+//! beyond. `EVENKEEL_UPDATE_ROWS` is the number of rows of the large update (5M in `make test`),
+//! `EVENKEEL_BUILD_ROWS` that of the table whose indexes are built (5M in the release ladder).
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -21,10 +20,11 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// What a process with 16 MiB may take at most.
+/// The greatest peak memory of a process with a `memory_size` of 16 MiB.
 const BAR_KIB: u64 = 16 * 1024 * 11 / 10 + 64 * 1024;
 
-/// What a child that works on so many rows tells: the number at a place of the line of a word.
+/// Runs a child that works on this many rows. The result looks up the number at a place of the line
+/// that begins with a word.
 fn child(work: &str, rows: u64) -> impl Fn(&str, usize) -> u64 {
     let dir = tempfile::tempdir().expect("directory");
     let out = Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"))
@@ -40,19 +40,19 @@ fn child(work: &str, rows: u64) -> impl Fn(&str, usize) -> u64 {
     }
 }
 
-/// Four indexes of far more entries than memory holds: their runs are merged, and one is proved
-/// unique.
+/// Builds four indexes with far more entries than fit in memory, so their runs are compacted; one
+/// index is proved unique.
 #[test]
 fn a_build_of_several_indexes_stays_within_memory() {
     let rows = number("EVENKEEL_BUILD_ROWS", 500_000);
     let find = child("build", rows);
     assert_eq!((find("checked", 2), find("checked", 3)), (rows, 0));
-    assert!(find("built", 2) > 20 * rows, "so they were merged");
+    assert!(find("built", 2) > 20 * rows, "so they were compacted");
     assert!(find("built", 1) <= BAR_KIB, "peak over {BAR_KIB} KiB");
 }
 
 #[test]
-fn a_great_update_and_its_rollback_stay_within_memory() {
+fn a_large_update_and_its_rollback_stay_within_memory() {
     let rows = number("EVENKEEL_UPDATE_ROWS", 100_000);
     let find = child("update", rows);
     assert_eq!((find("reverted", 2), find("reverted", 3)), (rows, 0));
@@ -66,7 +66,8 @@ fn a_great_update_and_its_rollback_stay_within_memory() {
     );
 }
 
-/// There is space: background work catches up first, then the ballast is taken back (G4).
+/// Repeats a write after the disk has space again: background work catches up first, then the
+/// engine takes the ballast back (G4).
 fn retry(write: impl Fn() -> evenkeel::Result<()>) {
     let start = Instant::now();
     while let Err(error) = write() {
@@ -76,8 +77,8 @@ fn retry(write: impl Fn() -> evenkeel::Result<()>) {
     }
 }
 
-/// Waits until the writer has ended. False where it has written nothing more for two minutes:
-/// however slow the machine is, one statement ends within them.
+/// Waits until the writer has ended. False if it has written nothing for two minutes; even on a
+/// slow machine a statement ends within that time.
 fn ends(over: &Receiver<()>, acknowledged: &AtomicU64) -> bool {
     let mut seen = None;
     while over.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout) {
@@ -90,10 +91,10 @@ fn ends(over: &Receiver<()>, acknowledged: &AtomicU64) -> bool {
     true
 }
 
-/// A disk that becomes full at many points: statements fail with `DiskFull`, nothing acknowledged
-/// is lost, and once there is space writes go on in the same open database.
+/// The disk becomes full at many points. Statements fail with `DiskFull`, nothing acknowledged is
+/// lost, and writes continue in the same open database once there is space.
 #[test]
-fn a_full_disk_stops_writes_until_there_is_space() {
+fn a_full_disk_refuses_writes_until_there_is_space() {
     let mut met = 0;
     for round in 0..12u64 {
         let (env, faults) = FaultyEnv::new();
@@ -115,8 +116,8 @@ fn a_full_disk_stops_writes_until_there_is_space() {
             .index(IndexSpec::new("by_value", &["value"]));
         db.create_table("t", &spec).expect("creates");
         let write = |id: i64| -> evenkeel::Result<()> {
-            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-            let mut table = txn.table("t")?;
+            let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+            let table = txn.table("t")?;
             for row in id * 10..id * 10 + 10 {
                 table.insert(&[Int(row), Int(row % 37), Bytes(&[7; 300])])?;
             }
@@ -161,7 +162,7 @@ fn a_full_disk_stops_writes_until_there_is_space() {
     assert!(met >= 6);
 }
 
-/// Each limit at its value and one beyond.
+/// Tries each limit at its value and one beyond.
 #[test]
 fn limits_hold_at_the_limit_and_one_beyond() {
     let db = Database::open_with("dir", Options::in_memory()).expect("opens");
@@ -201,7 +202,7 @@ fn limits_hold_at_the_limit_and_one_beyond() {
         .index(IndexSpec::new("i", &["text"]));
     db.create_table("long", &spec).expect("creates");
     let insert = |id: i64, bytes: usize| {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
         txn.table("long")?.insert(&[Int(id), Bytes(&vec![b'x'; bytes])])?;
         txn.commit()
     };
@@ -209,7 +210,7 @@ fn limits_hold_at_the_limit_and_one_beyond() {
     insert(1, limits::INDEX_ENTRY_BYTES_MAX - other).expect("at the limit");
     let beyond = insert(2, limits::INDEX_ENTRY_BYTES_MAX + 1 - other).expect_err("beyond");
     assert_eq!(beyond.code(), Code::EntryTooLong);
-    // A default of as many bytes as it may have, each of which takes two in a key.
+    // A default of the greatest length; each of its bytes takes two in a key.
     let column = |bytes: usize| {
         ColumnSpec::new("d", ColumnType::Bytes { max: 9999 }).default_value(vec![0u8; bytes])
     };
@@ -220,9 +221,9 @@ fn limits_hold_at_the_limit_and_one_beyond() {
     assert_eq!((check.rows, check.problems.len()), (1, 0), "{:?}", check.problems);
 }
 
-/// Each constant of `format::limits` is met by a test, at the limit and one beyond.
+/// Checks that a test tries each constant of `format::limits` at the limit and one beyond.
 #[test]
-fn every_limit_has_its_test() {
+fn every_limit_is_tested_one_beyond() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let read = |file: &str| std::fs::read_to_string(root.join(file)).expect("it is there");
     let tests: String = [
@@ -241,10 +242,10 @@ fn every_limit_has_its_test() {
     assert!(without.is_empty(), "not tried one beyond: {without:?}");
 }
 
-/// A row of 1,000 columns of four bytes, with NULLs and without, in pages of 16 KiB: inserted,
-/// updated, indexed, altered, rolled back, recovered.
+/// A row of 1,000 columns of four bytes, with and without NULLs, in pages of 16 KiB, is inserted,
+/// updated, indexed, altered, rolled back and recovered.
 #[test]
-fn a_thousand_columns_are_a_row() {
+fn a_row_may_have_a_thousand_columns() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let open = |env: &Arc<dyn Env>| {
         let options =
@@ -266,7 +267,7 @@ fn a_thousand_columns_are_a_row() {
     }
     let write = |db: &Database, f: &dyn Fn(&mut TableRef<'_>, bool) -> evenkeel::Result<()>| {
         for (name, nullable) in [("whole", false), ("sparse", true)] {
-            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+            let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
             f(&mut txn.table(name).expect("there"), nullable).expect(name);
             txn.commit().expect("commits");
         }
@@ -284,13 +285,13 @@ fn a_thousand_columns_are_a_row() {
             table.update(&[Int(id)], &[(500, value), (999, Int(id))]).map(|_| ())
         })
     });
-    let mut lost = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let lost = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in 0..100 {
         lost.table("whole").expect("there").update(&[Int(id)], &[(1, Int(-7))]).expect("updates");
     }
     db.add_indexes("sparse", &[IndexSpec::new("by_500", &["c500"])]).expect("builds");
     db.add_column("sparse", &ColumnSpec::new("more", ColumnType::Int32).nullable()).expect("adds");
-    // As a kill would leave it, then as a close does.
+    // First the files of a killed process, then those of a close.
     let killed = faulty::copy(&*env);
     lost.rollback().expect("reverts");
     db.close().expect("closes");
@@ -300,7 +301,7 @@ fn a_thousand_columns_are_a_row() {
             let report = db.check_table(name).expect("checks");
             assert_eq!((report.rows, report.problems), (100, vec![]), "{name}");
         }
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
         for id in 0..100 {
             let row = txn.table("whole").expect("there").get(&[Int(id)]).expect("reads");
             let row = row.expect("a row");
@@ -311,7 +312,8 @@ fn a_thousand_columns_are_a_row() {
     }
 }
 
-/// Fixed columns cannot leave the row: the longest row is as documented, one byte more is refused.
+/// Columns of fixed length cannot leave the row. The longest row has the documented length; one
+/// byte more is refused.
 #[test]
 fn the_longest_row_is_half_a_page() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
@@ -324,7 +326,7 @@ fn the_longest_row_is_half_a_page() {
         let spec = (0..31).fold(spec, |spec, i| spec.column(fixed(i, 255))).column(fixed(31, last));
         db.create_table(&name, &spec.primary_key(&["id"]))?;
         let bytes = [7; 255];
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
         for id in 0..10 {
             let mut row = vec![Int(id)];
             row.extend((0..31).map(|_| Bytes(&bytes)));
@@ -338,7 +340,8 @@ fn the_longest_row_is_half_a_page() {
     assert_eq!(error.code(), Code::RowTooLong);
     assert_eq!(error.context("limit"), Some("8126"), "{error}");
     assert_eq!(error.context("bytes"), Some("8128"), "{error}");
-    // It was the table that was refused, not its first row; so is a column that makes it too wide.
+    // The table was refused, not its first row. A column that would make the table too wide is
+    // refused too.
     assert!(!db.tables().contains(&format!("t{first}")));
     let wider = ColumnSpec::new("wider", ColumnType::Int64).nullable();
     let error = db.add_column(&format!("t{}", first - 1), &wider).expect_err("too wide");

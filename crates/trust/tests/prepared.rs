@@ -1,8 +1,8 @@
-//! A prepared transaction however large does not delay the next open: recovery reads what the log
-//! is long, and none of the transaction's undo. Its rows and unique keys stay locked by stamps and
-//! entries alone (D5), its tables by what the checkpoint says of it, until it is decided; also
-//! through further kills. Nor does it take memory. `EVENKEEL_PREPARED_ROWS` is the number of
-//! changes of the larger one (10M in the release ladder).
+//! A prepared transaction of any size does not delay the next open: recovery reads no more than the
+//! log, and none of the transaction's undo. Until the transaction is decided, also through further
+//! kills, stamps and entries alone lock its rows and unique keys (D5), and the checkpoint names its
+//! tables. The transaction takes no memory. `EVENKEEL_PREPARED_ROWS` is the number of changes of
+//! the larger one (10M in the release ladder).
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The most memory that a child had, KiB.
+/// Runs a child. Returns its peak memory in KiB.
 fn child(args: &[&str]) -> u64 {
     let out = Command::new(env!("CARGO_BIN_EXE_evenkeel-trust-child"));
     let out = { out }.args(args).output().expect("the child runs");
@@ -23,7 +23,7 @@ fn child(args: &[&str]) -> u64 {
     text.trim().rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// What a writer or a locking reader may ask for that the prepared transaction holds.
+/// Requests of writers and locking readers for something that the prepared transaction holds.
 #[derive(Clone, Copy, Debug)]
 enum Touch {
     Update(i64),
@@ -35,7 +35,7 @@ enum Touch {
 fn touch(db: &Database, touch: Touch, wait: Duration) -> Result<(), Error> {
     let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
     txn.set_lock_wait(wait);
-    let mut table = txn.table("t")?;
+    let table = txn.table("t")?;
     match touch {
         Touch::Update(id) => drop(table.update(&[Int(id)], &[(2, Bytes(b"mine"))])?),
         Touch::Delete(id) => drop(table.delete(&[Int(id)])?),
@@ -47,8 +47,8 @@ fn touch(db: &Database, touch: Touch, wait: Duration) -> Result<(), Error> {
     txn.rollback()
 }
 
-/// A row updated, one put in, keys of the unique index given up and taken, by the first and the
-/// last changes; a schema change.
+/// Checks what the first and the last changes hold: an updated row, an inserted row, keys of the
+/// unique index that were removed and added. A schema change waits too.
 fn all_is_locked(db: &Database, rows: i64) {
     let last = rows - 1;
     let free = -7;
@@ -81,7 +81,7 @@ fn all_is_locked(db: &Database, rows: i64) {
     }
 }
 
-/// Those who wait go on once the transaction is decided.
+/// Decides the transaction; waiting operations then continue.
 fn decide(db: &Database, rows: i64, commit: bool) {
     let last = rows - 1;
     let long = Duration::from_secs(60);
@@ -109,7 +109,8 @@ fn is_decided(db: &Database, rows: i64, commit: bool) {
     }
 }
 
-/// What the open says of itself, and the most memory that a child had to prepare and to open.
+/// Prepares, kills and opens. Returns the report of the open, and the peak memory of the children
+/// that prepared and opened.
 fn prepare_and_open(rows: i64, commit: bool) -> (RecoveryReport, u64) {
     let dir = tempfile::tempdir().expect("directory");
     let at: &Path = dir.path();
@@ -143,7 +144,7 @@ fn prepare_and_open(rows: i64, commit: bool) -> (RecoveryReport, u64) {
 }
 
 #[test]
-fn opening_beside_a_huge_prepared_transaction_costs_what_the_log_is_long() {
+fn opening_with_a_huge_prepared_transaction_costs_no_more_than_its_log() {
     let many = std::env::var("EVENKEEL_PREPARED_ROWS").ok().and_then(|v| v.parse().ok());
     let many = many.unwrap_or(200_000) / 2;
     let [(small, least), (large, most)] =
@@ -153,13 +154,13 @@ fn opening_beside_a_huge_prepared_transaction_costs_what_the_log_is_long() {
         assert!(report.page_reads <= LOG_BYTES / 4096, "{report:?}");
         assert!(report.read_bytes <= 6 * LOG_BYTES, "{report:?}");
     }
-    // What the small one did not fill: run blocks and fences, 3/8 of 256 MiB.
+    // The small transaction did not fill the memory of run blocks and fences, 3/8 of 256 MiB.
     assert!(most <= least + (112 << 10), "{least} KiB, and {most} beside so many more rows");
     let (small, large) = (small.read_bytes, large.read_bytes);
     assert!(large <= small * 3 / 2, "{small} bytes read, and {large} beside ten times as much");
 }
 
 #[test]
-fn a_prepared_transaction_rolled_back_after_kills_gives_all_back() {
+fn rolling_back_a_prepared_transaction_after_kills_releases_everything() {
     prepare_and_open(20_000, false);
 }

@@ -1,7 +1,8 @@
-//! Rot. A small store, closed or as a kill leaves it, is damaged behind the engine's back: bits
-//! flipped; pages and blocks zeroed, swapped, duplicated, as they were before or those of another
-//! database; files cut, removed or put in another's place. Then either opening or reading says what
-//! is damaged, naming the file, or what is read is what was written: never a wrong row or a panic.
+//! Rot. A small store, closed or killed, is damaged behind the engine's back: bits are flipped;
+//! pages and blocks are zeroed, swapped, duplicated, or replaced by those of an earlier state or of
+//! another database; files are cut, removed or replaced by others. Then either an open or a read
+//! fails and names the file and the damage, or reads return what was written. There is never a
+//! wrong row or a panic.
 //!
 //! 1. Each checksummed unit alone (page, log block, superblock slot, envelope and trailer of a run
 //!    file, frame and header of an undo segment): 100,000 mutations, each detected.
@@ -27,14 +28,14 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// Flips one to three bits, or swaps in what lies elsewhere.
+/// Flips one to three bits, or puts in bytes from elsewhere.
 fn spoil(rng: &mut Rng, unit: &[u8], other: &[u8]) -> Vec<u8> {
     let mut out = unit.to_vec();
     match rng.below(8) {
         0 => out.fill(0),
         1 => out = other.to_vec(),
         2 => {
-            // A torn write: the first part is another's.
+            // A torn write: the first part is that of another unit.
             let cut = 512 * (1 + rng.below((unit.len() / 512) as u64 + 1) as usize);
             let cut = cut.min(unit.len()).min(other.len());
             out[..cut].copy_from_slice(&other[..cut]);
@@ -49,10 +50,10 @@ fn spoil(rng: &mut Rng, unit: &[u8], other: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether bytes in the place of a unit are taken for it.
+/// Whether the checks accept these bytes in the place of a unit.
 type Passes = dyn Fn(&[u8]) -> bool;
 
-/// What is written with a checksum of its own.
+/// A part of a file that has a checksum of its own.
 struct Unit {
     bytes: Vec<u8>,
     passes: Box<Passes>,
@@ -77,7 +78,7 @@ fn log_blocks(env: &dyn Env, database: DatabaseId) -> Vec<Unit> {
     let segments = faulty::paths(env).into_iter().filter(|p| p.starts_with("wal/"));
     let log: Vec<u8> = segments.flat_map(|path| faulty::content(env, &path)).collect();
     let number = move |b: &[u8]| wal::BlockHeader::decode(b, database).map(|h| h.block);
-    // A block of another place is told by its number.
+    // The number of a block shows that it belongs elsewhere.
     let unit =
         |b: &[u8]| number(b).map(|own| Unit::new(b, move |bytes| number(bytes) == Some(own)));
     log.chunks_exact(wal::BLOCK).filter_map(unit).collect()
@@ -88,7 +89,7 @@ const SLOT: &str = "superblock slot";
 fn slots(env: &dyn Env) -> Vec<Unit> {
     let decodes = |bytes: &[u8]| matches!(superblock::Superblock::decode(bytes), Ok(Some(_)));
     let content = faulty::content(env, "evenkeel.super");
-    // What was never written is none.
+    // A slot that was never written is not a unit.
     let written = content.chunks_exact(superblock::SLOT_BYTES).filter(|slot| decodes(slot));
     written.map(|slot| Unit::new(slot, decodes)).collect()
 }
@@ -151,7 +152,7 @@ fn undo_units(database: DatabaseId) -> (Vec<Unit>, Vec<Unit>) {
     (frames, headers)
 }
 
-/// Bytes and pages that really change.
+/// The number of mutations that change bytes.
 const MUTATIONS: u64 = 100_000;
 
 #[test]
@@ -175,7 +176,7 @@ fn every_changed_unit_is_detected() {
         assert!(units.iter().all(|unit| (unit.passes)(&unit.bytes)), "a whole {name} is refused");
     }
     let (mut detected, mut seed) = ([0u64; 7], 0u64);
-    // What changes nothing is none of them.
+    // A mutation that changes nothing does not count.
     while detected.iter().sum::<u64>() < MUTATIONS {
         assert!(seed < 2 * MUTATIONS, "few of them change anything: {detected:?}");
         let mut rng = Rng::new(seed);
@@ -184,7 +185,7 @@ fn every_changed_unit_is_detected() {
         let any = |rng: &mut Rng| &units[rng.below(units.len() as u64) as usize];
         let (unit, other) = (any(&mut rng), any(&mut rng));
         let bad = spoil(&mut rng, &unit.bytes, &other.bytes);
-        // Either slot of the superblock may lie in either place.
+        // A slot of the superblock is valid in both places.
         let is_whole = bad == unit.bytes || *name == SLOT && bad == other.bytes;
         if !is_whole {
             assert!(!(unit.passes)(&bad), "seed {seed}: a changed {name} passes its checks");
@@ -200,7 +201,7 @@ fn every_changed_unit_is_detected() {
     assert_eq!(detected.iter().sum::<u64>(), MUTATIONS);
 }
 
-/// What damaged stores did.
+/// The outcomes of damaged stores.
 #[derive(Default, Debug)]
 struct Tally {
     same: u64,
@@ -209,7 +210,7 @@ struct Tally {
     shorter: u64,
 }
 
-/// Where bytes come from that do not belong where they are put.
+/// Sources of bytes that do not belong where the test puts them.
 struct Strangers<'a> {
     /// Another database of the same shape.
     foreign: &'a dyn Env,
@@ -217,11 +218,11 @@ struct Strangers<'a> {
     older: &'a dyn Env,
 }
 
-/// Damages a file of `env`; says which one, and how. `None` if it stays as it was.
+/// Damages a file of `env`. Returns which file and how, or `None` if nothing changed.
 fn damage(rng: &mut Rng, env: &dyn Env, from: &Strangers<'_>) -> Option<String> {
     let paths: Vec<String> =
         faulty::paths(env).into_iter().filter(|p| p != "evenkeel.lock").collect();
-    // Every third damage is to the superblock: there are many other files.
+    // Every third damage hits the superblock, because there are many other files.
     let path = match rng.below(3) {
         0 => "evenkeel.super",
         _ => &paths[rng.below(paths.len() as u64) as usize],
@@ -253,9 +254,11 @@ fn damage(rng: &mut Rng, env: &dyn Env, from: &Strangers<'_>) -> Option<String> 
             bytes.copy_within(b..b + unit, a);
         }
         5..=8 => {
-            // 5, 6: a unit, 7, 8: the whole file, of another database or as it was.
+            // 5, 6: a unit; 7, 8: the whole file. Both come from another database or from an
+            // earlier state.
             let stranger = if what % 2 == 1 { from.foreign } else { from.older };
-            // Lost writes of pages are not claimed (E7): the log does not tell them from others.
+            // The engine does not claim to detect lost writes of pages (E7): an older version of a
+            // page is a valid page.
             let is_claimed = what % 2 == 1 || !path.starts_with("pages/");
             if is_claimed && faulty::paths(stranger).iter().any(|p| p == path) {
                 let other = faulty::content(stranger, path);
@@ -281,8 +284,9 @@ fn damage(rng: &mut Rng, env: &dyn Env, from: &Strangers<'_>) -> Option<String> 
     (bytes != before).then(|| format!("{path}, damage {what}"))
 }
 
-/// The file, and where in it, for an operator to look there; of the log positions are offsets too.
-/// What is missing has a name and no inside, nor has a superblock of which both slots are wrong.
+/// True if the error names the file and the place in it, so that an operator can look there. Log
+/// positions count as places. A missing file has no place, nor has a superblock whose slots are
+/// both wrong.
 fn names_its_place(error: &Error) -> bool {
     let has = |name| error.context(name).is_some();
     let is_gone = match error.code() {
@@ -318,7 +322,7 @@ fn damaged_stores_are_refused_or_read_right() {
     assert!(tally.refused > count / 10 && tally.harmless > count / 10);
 }
 
-/// Damages a copy of a store, opens it and reads it. # Errors: what opening or reading said.
+/// Damages a copy of a store, opens it and reads it. Returns the error of the open or the read.
 fn one_damage(store: &Store, foreign: &Store, seed: u64, tally: &mut Tally) -> Result<(), Error> {
     let mut rng = Rng::new(seed);
     let older = &store.older[rng.below(store.older.len() as u64) as usize];
@@ -337,8 +341,8 @@ fn one_damage(store: &Store, foreign: &Store, seed: u64, tally: &mut Tally) -> R
     };
     match read {
         Ok(found) if found == store.rows => tally.harmless += 1,
-        // The log's last records may look like a crash before they were durable: a shorter
-        // history, whole transactions of it, is what a crash may leave.
+        // Damage of the log's last records may look like a crash before they were durable. A crash
+        // may leave a shorter history of whole transactions.
         Ok(found) if is_prefix(&found, &store.rows) => {
             tally.shorter += 1;
             assert!(what.starts_with("wal/"), "{place}: rows are missing");
@@ -353,7 +357,7 @@ fn one_damage(store: &Store, foreign: &Store, seed: u64, tally: &mut Tally) -> R
     Ok(())
 }
 
-/// The last transaction is missing.
+/// True if only the last transaction is missing.
 fn is_prefix(found: &[(i64, i64)], rows: &[(i64, i64)]) -> bool {
     found.len() + LAST_ROWS as usize == rows.len() && rows.starts_with(found)
 }
@@ -381,14 +385,14 @@ fn write(
     db: &Database,
     f: impl FnOnce(&mut TableRef<'_>) -> evenkeel::Result<()>,
 ) -> evenkeel::Result<()> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
     f(&mut txn.table("t")?)?;
     txn.commit().map(|_| ())
 }
 
-/// Entries that an index-only scan gives.
+/// The number of entries of an index-only scan.
 fn entries(db: &Database, index: &str) -> evenkeel::Result<usize> {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     let index = txn.table("t")?.index(index)?;
     let mut scan = index.keys_only().scan(Range::ALL, Direction::Forward)?;
     let (mut row, mut count) = (Row::new(), 0);
@@ -398,11 +402,12 @@ fn entries(db: &Database, index: &str) -> evenkeel::Result<usize> {
     Ok(count)
 }
 
-/// A run file that does not say what it holds takes its index along, and nothing else: the database
-/// opens, rows and the other index are read and written, who needs the index is told its names, the
-/// file and what to do, and dropping it and adding it again makes all whole.
+/// A run file that no longer states its contents damages its index and nothing else. The database
+/// opens, and rows and the other index are read and written. An operation that needs the damaged
+/// index gets an error that names table, index, file and next step. Dropping the index and adding
+/// it again repairs the table.
 #[test]
-fn a_damaged_index_concerns_no_other() {
+fn a_damaged_index_leaves_the_other_indexes_usable() {
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
     let path = with_a_built_index(&env);
     let mut bytes = faulty::content(&*env, &path);
@@ -414,11 +419,12 @@ fn a_damaged_index_concerns_no_other() {
         let db = open().expect("opens all the same");
         let error = entries(&db, "by_pad").expect_err("damaged");
         let said = error.to_string();
-        for part in ["table=t", "index=by_pad", "file=runs/", "drop the index and add it again"] {
+        for part in ["table=t", "index=by_pad", "file=runs/", "repair the table (REPAIR TABLE"] {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert_eq!(error.kind(), Kind::Corrupt);
-        // A unique key is not guessed at; what leaves it as it is goes on.
+        // A change that needs a check of the unique key is refused; a change that leaves the key
+        // alone succeeds.
         let insert =
             |t: &mut TableRef<'_>| t.insert(&[Int(900), Int(1), Bytes(b"new")]).map(|_| ());
         let refused = write(&db, insert).expect_err("its key may be there");
@@ -443,9 +449,9 @@ fn a_damaged_index_concerns_no_other() {
     write(&db, |t| t.insert(&[Int(900), Int(1), Bytes(b"new")]).map(|_| ())).expect("inserts");
 }
 
-/// Each page of the catalog and of the space map in turn is damaged, in a closed store and in one
-/// that a kill left: an open that fails has changed no byte of what was there. Undo for which it
-/// had no memory lies in a file of its own, which nobody names and the next open removes.
+/// Each page of the catalog and of the space map is damaged in turn, in a closed store and in a
+/// killed one. An open that fails has changed no byte of the existing files. Undo that did not fit
+/// in memory lies in a new file, which nothing refers to and the next open removes.
 #[test]
 fn an_open_that_fails_writes_nothing() {
     let (mut of_closed, mut of_killed) = (0, 0);

@@ -7,6 +7,7 @@ use crate::undo::{Body, TxnUndo};
 use crate::undo_files::SpillTurn;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, CommitTable, Error, Lsn, Result, TxnId};
+use evenkeel_sched::laws::target;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +19,7 @@ const BEAT_TXNS: usize = 1024;
 impl Txns {
     /// Above this size undo is spilled.
     pub(crate) fn spill_trigger(&self) -> usize {
-        self.undo_bytes_max() / 4 * 3
+        target(self.undo_bytes_max() as u64) as usize
     }
 
     /// Memory of undo now.
@@ -33,12 +34,15 @@ impl Txns {
         self.rt.metrics.set(Metric::CommitTableBytes, self.states.bytes() as u64);
     }
 
-    /// Writes undo of the largest transactions to files while it exceeds its share.
+    /// Writes undo of the largest transactions to files while it exceeds its share, or while the
+    /// first of the waiting operations lacks room.
     ///
     /// # Errors
     /// `DiskFull` (the next beat tries again); any other failed write stops writes.
     pub fn spill_beat(&self) -> Result<Beat> {
-        if self.undo_bytes() <= self.spill_trigger() {
+        let used = self.undo_bytes();
+        let lacks = |wanted: u64| used as u64 + wanted > self.undo_bytes_max() as u64;
+        if used <= self.spill_trigger() && !self.undo_room.first_wanted().is_some_and(lacks) {
             return Ok(Beat::Idle);
         }
         let turn = self.files.turn();
@@ -59,7 +63,7 @@ impl Txns {
                 Err(error)
             }
         };
-        self.room.notify();
+        self.undo_room.wake_first();
         result
     }
 

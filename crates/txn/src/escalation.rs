@@ -11,7 +11,7 @@
 //! later sees the new one. The range is entered before its keys are removed. A writer that reads
 //! only the counts, those of keys before those of ranges, finds one of the two.
 
-use crate::intervals::KeySpan;
+use crate::intervals::{KeySpan, behind};
 use crate::lock_table::{LOCK_BYTES, LockTable, Points, bounds};
 use crate::owner::{Mode, Owner, Prefix};
 use crate::range_locks::{Covers, RangeLock, range_bytes, space_of};
@@ -36,11 +36,6 @@ impl Stretch<'_> {
         let (first, last) = (self.keys.first()?, self.keys.last()?);
         Some(KeySpan { low: first.to_vec(), high: behind(last) })
     }
-}
-
-/// The next greater byte string.
-fn behind(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
 }
 
 impl<T: Owner> LockTable<T> {
@@ -78,15 +73,22 @@ impl<T: Owner> LockTable<T> {
         keys.sort_unstable();
         keys.dedup();
         for keys in keys.chunk_by(|a, b| space_of(a) == space_of(b)) {
-            self.escalate_space(owner, keys);
+            self.escalate_space(owner, keys, None);
         }
         drop(keys);
         owner.held().lock().tidy();
     }
 
-    fn escalate_space(&self, owner: &Arc<T>, keys: &[Key]) {
-        let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return };
-        let Some(space) = first.first_chunk::<5>() else { return };
+    /// Makes ranges of sorted keys of one space, of those that it holds in `mode` if that is given;
+    /// returns their tickets.
+    pub(crate) fn escalate_space(
+        &self,
+        owner: &Arc<T>,
+        keys: &[Key],
+        mode: Option<Mode>,
+    ) -> Vec<u64> {
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Vec::new() };
+        let Some(space) = first.first_chunk::<5>() else { return Vec::new() };
         let whole = KeySpan { low: first.to_vec(), high: behind(last) };
         let mut shards: Vec<_> = self.shards().iter().map(|shard| shard.points.lock()).collect();
         let mut others = Vec::new();
@@ -100,21 +102,28 @@ impl<T: Owner> LockTable<T> {
         let holds = |key: &Key| {
             let point = shards[self.number_of(key)].get(key)?;
             let holder = point.holder(owner)?;
-            Some((holder.asked?, if holder.row { Covers::Rows } else { Covers::All }))
+            let asked = holder.asked.filter(|asked| mode.is_none_or(|mode| mode == *asked))?;
+            Some((asked, if holder.row { Covers::Rows } else { Covers::All }))
         };
-        let mut stretches = stretches(keys, others, &holds);
-        stretches.retain(|stretch| self.make_range(owner, space, stretch));
+        let (mut stretches, mut tickets) = (stretches(keys, others, &holds), Vec::new());
+        stretches.retain(|stretch| {
+            let made = self.make_range(owner, space, stretch);
+            tickets.extend(made);
+            made.is_some()
+        });
         for key in stretches.iter().flat_map(|stretch| &stretch.keys) {
             let number = self.number_of(key);
             let points: &mut Points<T> = &mut shards[number];
             points.remove(&key[..]);
             self.shards()[number].count.fetch_sub(1, Ordering::SeqCst);
         }
+        tickets
     }
 
-    /// Enters a range in place of a stretch of keys; false if another transaction's range has come.
-    fn make_range(&self, owner: &Arc<T>, space: &Prefix, stretch: &Stretch<'_>) -> bool {
-        let Some(span) = stretch.span() else { return false };
+    /// Enters a range in place of a stretch of keys and returns its ticket; none if another
+    /// transaction's range has come.
+    fn make_range(&self, owner: &Arc<T>, space: &Prefix, stretch: &Stretch<'_>) -> Option<u64> {
+        let span = stretch.span()?;
         let range_bytes = range_bytes(&span);
         let bytes: usize = stretch.keys.iter().map(|key| key.len() + LOCK_BYTES).sum();
         let count = stretch.keys.len();
@@ -122,7 +131,7 @@ impl<T: Owner> LockTable<T> {
         let range = RangeLock::new(owner, span, stretch.mode);
         let range = RangeLock { covers: stretch.covers, stands_for: count, ..range };
         if !self.ranges().add_granted(space, ticket, range) {
-            return false;
+            return None;
         }
         {
             let mut held = owner.held().lock();
@@ -132,7 +141,7 @@ impl<T: Owner> LockTable<T> {
         }
         self.bytes.fetch_add(range_bytes, Relaxed);
         self.bytes.fetch_sub(bytes, Relaxed);
-        true
+        Some(ticket)
     }
 }
 

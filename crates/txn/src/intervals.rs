@@ -2,6 +2,8 @@
 //! by lower bound, in which each node knows the farthest upper bound below it. A search costs the
 //! logarithm of the number of ranges plus the number found.
 
+use std::cmp::Ordering;
+
 /// A range of keys: from `low` on, without `high`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeySpan {
@@ -18,6 +20,31 @@ impl KeySpan {
     pub fn is_empty(&self) -> bool {
         self.low >= self.high
     }
+
+    /// The keys between this range and a key outside of it, and that key. Empty for a key in it.
+    pub fn up_to(&self, key: &[u8]) -> KeySpan {
+        match key < &self.low[..] {
+            true => KeySpan { low: key.to_vec(), high: self.low.clone() },
+            false => KeySpan { low: self.high.clone(), high: behind(key) },
+        }
+    }
+
+    /// The range without its first or last key; none if `key` is neither.
+    pub fn without_end(&self, key: &[u8]) -> Option<KeySpan> {
+        let next = behind(key);
+        if next == self.high {
+            Some(KeySpan { low: self.low.clone(), high: key.to_vec() })
+        } else if key == self.low {
+            Some(KeySpan { low: next, high: self.high.clone() })
+        } else {
+            None
+        }
+    }
+}
+
+/// The next greater byte string.
+pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 /// No node.
@@ -93,10 +120,37 @@ impl Intervals {
         self.visit(self.root, &|low| low <= key, &|high| high > key, f);
     }
 
+    /// Moves the upper bound of the range of this name, which begins at `low`.
+    pub fn set_high(&mut self, low: &[u8], name: u64, high: &[u8]) {
+        self.set_high_below(self.root, low, name, high);
+    }
+
+    fn set_high_below(&mut self, at: usize, low: &[u8], name: u64, high: &[u8]) {
+        if at == NONE {
+            return;
+        }
+        let node = &mut self.nodes[at];
+        let (left, right) = (node.left, node.right);
+        match (low, name).cmp(&(node.span.low.as_slice(), node.name)) {
+            Ordering::Equal => {
+                node.span.high.clear();
+                node.span.high.extend_from_slice(high);
+            }
+            Ordering::Less => self.set_high_below(left, low, name, high),
+            Ordering::Greater => self.set_high_below(right, low, name, high),
+        }
+        self.pull(at);
+    }
+
     /// As `holding`, for the ranges that share a key with `span`.
     pub fn meeting(&self, span: &KeySpan, f: &mut dyn FnMut(u64) -> bool) {
         let (low, high) = (span.low.as_slice(), span.high.as_slice());
         self.visit(self.root, &|theirs| theirs < high, &|theirs| theirs > low, f);
+    }
+
+    /// As `holding`, for the ranges that contain a key from `low` to `last`.
+    pub fn touching(&self, low: &[u8], last: &[u8], f: &mut dyn FnMut(u64) -> bool) {
+        self.visit(self.root, &|theirs| theirs <= last, &|theirs| theirs > low, f);
     }
 
     fn visit(

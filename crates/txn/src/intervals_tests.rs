@@ -22,11 +22,16 @@ fn found(visit: &dyn Fn(Taker<'_>)) -> Vec<u64> {
 proptest! {
     #[test]
     fn intervals_agree_with_a_list(
-        steps in prop::collection::vec((any::<bool>(), 0u8..20, 0u8..20), 1..120),
+        steps in prop::collection::vec((0u8..6, 0u8..20, 0u8..20), 1..120),
     ) {
         let (mut tree, mut list) = (Intervals::default(), Vec::<(u64, KeySpan)>::new());
-        for (name, (adds, a, b)) in (0u64..).zip(steps) {
-            if adds || list.is_empty() {
+        for (name, (step, a, b)) in (0u64..).zip(steps) {
+            if step < 2 && !list.is_empty() {
+                let at = usize::from(a) % list.len();
+                let (name, moved) = &mut list[at];
+                moved.high = vec![b];
+                tree.set_high(&moved.low, *name, &moved.high);
+            } else if step < 4 || list.is_empty() {
                 tree.insert(span(a, b), name);
                 list.push((name, span(a, b)));
             } else {
@@ -44,6 +49,8 @@ proptest! {
             prop_assert_eq!(found(&|f| tree.holding(&[a], f)), names(&holds));
             let meets = |s: &KeySpan| s.low < met.high && met.low < s.high;
             prop_assert_eq!(found(&|f| tree.meeting(&met, f)), names(&meets));
+            let touches = |s: &KeySpan| s.low <= met.high && met.low < s.high;
+            prop_assert_eq!(found(&|f| tree.touching(&met.low, &met.high, f)), names(&touches));
         }
     }
 }

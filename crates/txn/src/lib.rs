@@ -15,8 +15,10 @@ mod commit_table;
 mod commit_ts_ranges;
 mod deadlock;
 mod escalation;
+mod growing;
 mod inspect;
 mod intervals;
+mod invariants;
 mod lock_table;
 mod locks;
 mod owner;
@@ -36,17 +38,19 @@ mod versions;
 mod waits;
 
 pub use inspect::{LockInfo, TxnInfo};
-pub use locks::{Grant, KeyBounds, LockSpace, Mode, Policy};
+pub use locks::{Grant, GrowingRange, KeyBounds, LockSpace, Mode, Policy};
 pub use recovery::CommittedIds;
 pub use rollback::{RollbackRow, RolledBack};
 pub use side_lists::SideLists;
 pub use txn::{Phase, TxnCore, TxnRef};
 pub use txns::{SnapshotGuard, TxnOptions, Txns};
 pub use versions::UndoCopy;
-pub use waits::{Deadline, WaitWatch};
+pub use waits::{Deadline, Report, WaitWatch};
 
 #[cfg(test)]
 mod escalation_tests;
+#[cfg(test)]
+mod growing_tests;
 #[cfg(test)]
 mod intervals_tests;
 #[cfg(test)]

@@ -22,8 +22,10 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use evenkeel_base::TxnId;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
+use std::ops::Bound;
 use std::sync::Arc;
 // Pure counters, so models need not replace these atomics.
 use std::sync::atomic::AtomicUsize;
@@ -76,7 +78,7 @@ pub(crate) enum Entered {
 }
 
 /// Work to be done once no mutex is held.
-struct After<T> {
+pub(crate) struct After<T> {
     wake: SmallVec<[Arc<T>; 2]>,
     ranges: SmallVec<[(Prefix, u64); 1]>,
 }
@@ -155,20 +157,37 @@ impl<T: Owner> LockTable<T> {
     ) -> Result<(), TxnId> {
         let shard = self.shard(full);
         let mut points = shard.points.lock();
-        let mut point = points.get_mut(full);
-        if let Some(holder) = point.as_mut().and_then(|p| p.holder_mut(owner))
+        if self.ranges.may_have(space_of(full))
+            && !points.contains_key(full)
+            && self.look(None, owner, full, (mode, !row))? >= Some(mode)
+        {
+            return Ok(());
+        }
+        // Most keys have no entry yet. The key is made before the search, so that one search of
+        // the map finds the entry or the place of the new one.
+        let mut entry = points.entry(Arc::from(full));
+        let point = match &mut entry {
+            Occupied(entry) => Some(entry.get_mut()),
+            Vacant(_) => None,
+        };
+        if let Some(holder) = point.and_then(|p| p.holder_mut(owner))
             && holder.asked.is_some_and(|held| held >= mode)
         {
             holder.row |= row;
             return Ok(());
         }
-        if let Some(other) = self.one_against(point.as_deref(), owner, full, (mode, !row)) {
-            return Err(other);
-        }
-        if self.ranges.held(owner, full, row) >= Some(mode) {
+        let point = match &entry {
+            Occupied(entry) => Some(entry.get()),
+            Vacant(_) => None,
+        };
+        if self.look(point, owner, full, (mode, !row))? >= Some(mode) {
             return Ok(());
         }
-        let (key, point) = self.entry(shard, &mut points, full);
+        let key = entry.key().clone();
+        let point = entry.or_insert_with(|| {
+            shard.count.fetch_add(1, Ordering::SeqCst);
+            Point::default()
+        });
         self.hold(&key, point, owner, Keep::Asked, mode);
         if let Some(holder) = point.holder_mut(owner) {
             holder.row = row;
@@ -188,31 +207,29 @@ impl<T: Owner> LockTable<T> {
         point.and_then(|point| point.held_by(owner)).max(by_range)
     }
 
-    /// A transaction that blocks `owner`, which does not queue, from a key.
-    fn one_against(
+    /// How the ranges of `owner`, which does not queue, lock a key; or a transaction that blocks
+    /// `owner` from it.
+    fn look(
         &self,
         point: Option<&Point<T>>,
         owner: &Arc<T>,
         full: &[u8],
         (mode, absent): (Mode, bool),
-    ) -> Option<TxnId> {
+    ) -> Result<Option<Mode>, TxnId> {
         if let Some(point) = point {
             if let Some(other) = point.holders_against(owner, mode).next() {
-                return Some(other.id());
+                return Err(other.id());
             }
             let waiter = point.requests_against(owner, mode, point.queue.len()).next();
             if let Some(waiter) = waiter
                 && point.holder(owner).is_none()
                 && !self.ranges.covers(owner, full)
             {
-                return Some(waiter.owner.id());
+                return Err(waiter.owner.id());
             }
         }
-        let held = self.held_by(point, owner, full, absent);
-        let by = Asker { owner: &**owner, mode, ticket: u64::MAX, held, absent };
-        let mut found = None;
-        self.ranges.against(&by, full, &mut |range| found = Some(range.id()));
-        found
+        let held = point.and_then(|point| point.held_by(owner));
+        self.ranges.look(Asker { owner: &**owner, mode, ticket: u64::MAX, held, absent }, full)
     }
 
     /// All transactions that block `owner` from writing a key: holders, ranges, or otherwise those
@@ -312,7 +329,7 @@ impl<T: Owner> LockTable<T> {
     }
 
     /// Makes a transaction whose stamp is on the row a holder; false if it has ended.
-    fn hold_written(
+    pub(crate) fn hold_written(
         &self,
         key: &Arc<[u8]>,
         point: &mut Point<T>,
@@ -399,12 +416,14 @@ impl<T: Owner> LockTable<T> {
     ) {
         let shard = self.shard(full);
         let mut points = shard.points.lock();
-        let Some((key, _)) = points.get_key_value(full) else { return };
-        let key = key.clone();
-        let Some(point) = points.get_mut(full) else { return };
-        if f(&key, point) {
-            self.advance(&key, point, after);
-            self.drop_empty(shard, &mut points, full);
+        let one = (Bound::Included(full), Bound::Included(full));
+        let Some((key, point)) = points.range_mut::<[u8], _>(one).next() else { return };
+        if f(key, point) {
+            self.advance(key, point, after);
+            if point.is_empty() {
+                points.remove(full);
+                shard.count.fetch_sub(1, Ordering::SeqCst);
+            }
         }
     }
 
@@ -416,7 +435,7 @@ impl<T: Owner> LockTable<T> {
     }
 
     /// Wakes transactions that were granted a lock, and has ranges examined again.
-    fn finish(&self, mut after: After<T>) {
+    pub(crate) fn finish(&self, mut after: After<T>) {
         loop {
             #[cfg(test)]
             self.woken.fetch_add(after.wake.len(), Ordering::SeqCst);
@@ -503,16 +522,30 @@ impl<T: Owner> LockTable<T> {
         let held = std::mem::replace(&mut *owner.held().lock(), HeldLocks::closed());
         let mut after = After::default();
         for key in held.keys() {
-            self.change(key, &mut after, |_, point| {
-                point.holders.retain(|h| h.owner.id() != owner.id());
-                true
-            });
+            self.release(owner, key, &mut after);
         }
         for (space, ticket) in &held.ranges {
             self.drop_range(space, *ticket, &mut after);
         }
         self.bytes.fetch_sub(held.bytes, Ordering::Relaxed);
         self.finish(after);
+    }
+
+    /// Removes `owner`, which has ended, from the holders of a key in its list.
+    fn release(&self, owner: &T, key: &Arc<[u8]>, after: &mut After<T>) {
+        let shard = self.shard(key);
+        let mut points = shard.points.lock();
+        // The list may name a key that it held before.
+        let Occupied(mut entry) = points.entry(key.clone()) else { return };
+        // Another one than the key of the list, if the entry was removed and made again.
+        let key = entry.key().clone();
+        let point = entry.get_mut();
+        point.holders.retain(|h| h.owner.id() != owner.id());
+        self.advance(&key, point, after);
+        if point.is_empty() {
+            entry.remove();
+            shard.count.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Registers a range; `None` if `owner` holds one that covers it.
@@ -574,9 +607,21 @@ impl<T: Owner> LockTable<T> {
 
     fn drop_range(&self, space: &Prefix, ticket: u64, after: &mut After<T>) -> usize {
         let Some(range) = self.ranges.remove(space, ticket) else { return 0 };
-        after.ranges.extend(range.ranges.iter().map(|ticket| (*space, *ticket)));
-        range.keys.iter().for_each(|key| self.change(key, after, |_, _| true));
+        self.look_at_freed(space, &range.keys, &range.ranges, after);
         range.bytes()
+    }
+
+    /// A range has gone or become smaller: examines the queues of keys, and later the ranges, that
+    /// waited for it.
+    pub(crate) fn look_at_freed(
+        &self,
+        space: &Prefix,
+        keys: &BTreeSet<Arc<[u8]>>,
+        ranges: &BTreeSet<u64>,
+        after: &mut After<T>,
+    ) {
+        after.ranges.extend(ranges.iter().map(|ticket| (*space, *ticket)));
+        keys.iter().for_each(|key| self.change(key, after, |_, _| true));
     }
 
     /// Locks that `owner` holds or requests; for a range, those that it replaces.
@@ -635,16 +680,16 @@ impl<T: Owner> LockTable<T> {
         found
     }
 
-    /// Tags of all transactions that precede a waiter, some of them twice: those before it in the
-    /// queue as well.
-    pub fn tags_before(&self, owner: &Arc<T>, place: &WaitPlace<T>) -> Vec<u64> {
+    /// Tags of the transactions that a waiter waits for, and of those that precede it in the queue,
+    /// the nearest `len` of them; some of them twice.
+    pub fn tags_before(&self, owner: &Arc<T>, place: &WaitPlace<T>, len: usize) -> Vec<u64> {
         let mut tags: Vec<u64> = self.waits_for(owner, place).iter().map(|t| t.tag()).collect();
         if let WaitPlace::Row(key, ticket) = place {
             let points = self.shard(key).points.lock();
             let point = points.get(key);
             if let Some((point, at)) = point.and_then(|p| p.position(*ticket).map(|at| (p, at))) {
                 let before = point.requests_against(owner, point.queue[at].mode, at);
-                tags.extend(before.map(|request| request.owner.tag()));
+                tags.extend(before.take(len).map(|request| request.owner.tag()));
             }
         }
         tags
@@ -690,8 +735,8 @@ impl<T: Owner> After<T> {
     }
 }
 
-pub(crate) fn bounds(span: &KeySpan) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>) {
-    (std::ops::Bound::Included(&span.low), std::ops::Bound::Excluded(&span.high))
+pub(crate) fn bounds(span: &KeySpan) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Included(&span.low), Bound::Excluded(&span.high))
 }
 
 /// True if a holder or request of a key blocks a range.

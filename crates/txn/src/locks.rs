@@ -7,6 +7,7 @@
 //! after the write for ranges and before it for points. They wait after releasing the latch, in the
 //! queue of the key, which they leave as its holder.
 
+use crate::growing::NextRow;
 use crate::inspect::LockInfo;
 use crate::intervals::KeySpan;
 use crate::lock_table::{Ask, Entered};
@@ -51,6 +52,14 @@ pub enum Grant {
 
 /// Bounds of a range of keys in one space.
 pub type KeyBounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// A range lock of a scan, which grows with each further row that the scan locks (RFC 40).
+#[derive(Clone, Copy, Debug)]
+pub struct GrowingRange {
+    space: Prefix,
+    ticket: u64,
+    mode: Mode,
+}
 
 /// Space prefix; keys of one space are contiguous and ordered.
 fn prefix(space: LockSpace) -> Prefix {
@@ -271,6 +280,39 @@ impl Txns {
                 refuse(policy, holder.unwrap_or_default())
             }
         }
+    }
+
+    /// Makes a range of the locks that a scan has taken on `rows`, given in the order of the scan.
+    /// None if other transactions hold or wait for anything between the last of them.
+    pub fn range_of_rows(
+        &self,
+        me: &TxnRef,
+        space: LockSpace,
+        rows: &[Vec<u8>],
+        mode: Mode,
+    ) -> Option<GrowingRange> {
+        let (first, last) = (rows.first()?, rows.last()?);
+        let (low, high) = (first.min(last), first.max(last));
+        let span = full_span(space, (Bound::Included(low), Bound::Included(high)));
+        let (full, space) = (full_key(space, last), prefix(space));
+        let ticket = self.locks.range_of_keys(me, &space, &span, (&full, mode), rows.len())?;
+        Some(GrowingRange { space, ticket, mode })
+    }
+
+    /// Locks the next row of a scan by extending its range; false if another transaction is in the
+    /// way. The caller holds the latch of the row's leaf. `crosses`: rows may have come between it
+    /// and the row before it, since the leaf is another one or has changed.
+    pub fn grow_range(&self, me: &TxnRef, range: GrowingRange, key: &[u8], crosses: bool) -> bool {
+        let mut full = FullKey::from_slice(&range.space);
+        full.extend_from_slice(key);
+        let next = NextRow { full: &full, mode: range.mode, crosses };
+        self.locks.grow(me, &range.space, range.ticket, next)
+    }
+
+    /// Releases the lock of the row to which a range has grown last. `written` as for `unlock_row`.
+    pub fn shrink_range(&self, me: &TxnRef, range: GrowingRange, key: &[u8], written: bool) {
+        let full = [&range.space, key].concat();
+        self.locks.shrink(me, &range.space, range.ticket, &full, written);
     }
 
     /// The transactions that block `me` from writing this key (insert, update or delete): holders

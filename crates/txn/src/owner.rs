@@ -116,6 +116,16 @@ impl HeldLocks {
         self.keys.shrink_to_fit();
     }
 
+    /// As `tidy`, for the last `count` keys of the list.
+    pub fn tidy_last(&mut self, count: usize) {
+        let from = self.keys.len().saturating_sub(count);
+        let mut at = 0;
+        self.keys.retain(|key| {
+            at += 1;
+            at <= from || Arc::strong_count(key) > 1
+        });
+    }
+
     /// It no longer holds `count` keys that it had requested; `tidy` follows.
     pub fn remove_asked(&mut self, count: usize) {
         self.points -= count;

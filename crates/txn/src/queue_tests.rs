@@ -2,7 +2,7 @@
 //! cost of a lookup.
 
 use crate::testing::*;
-use crate::{Deadline, Grant, KeyBounds, LockSpace, Mode, Policy, TxnRef, WaitWatch};
+use crate::{Deadline, Grant, KeyBounds, LockSpace, Mode, Policy, Report, TxnRef, WaitWatch};
 use evenkeel_base::{Code, IndexId, Kind, Result, TreeId};
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -303,13 +303,18 @@ fn a_row_lock_makes_few_other_writers_search() {
     assert_eq!(others.count(), 0);
 }
 
-/// The reports: the waiting transaction and the one it waits for.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<Line>>>);
+/// The reports that came (the waiting transaction, and those it waits for), and the kind of report
+/// that the watch asks for.
+#[derive(Clone)]
+struct Told(Arc<Mutex<Vec<Line>>>, Report);
 
 type Line = (u64, Vec<u64>);
 
 impl WaitWatch for Told {
+    fn asks(&self, _: u64) -> Report {
+        self.1
+    }
+
     fn begins(&self, waiter: u64, others: &[u64]) {
         let mut others = others.to_vec();
         others.sort_unstable();
@@ -328,6 +333,17 @@ impl Told {
             std::thread::yield_now();
         }
     }
+
+    /// The transactions in the first report of a wait, which may be still to come.
+    fn of(&self, waiter: u64) -> Vec<u64> {
+        loop {
+            let told = self.0.lock().expect("told").clone();
+            if let Some((_, others)) = told.into_iter().find(|(w, _)| *w == waiter) {
+                return others;
+            }
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Each waiter reports every transaction before it, waiting ones included, and reports again when a
@@ -335,7 +351,7 @@ impl Told {
 #[test]
 fn a_waiter_reports_every_transaction_before_it() {
     let w = world(small());
-    let told = Told::default();
+    let told = Told(Arc::default(), Report::All);
     w.txns.watch_waits(Box::new(told.clone()));
     let t = begin(&w, 5);
     (1..).zip(&t).for_each(|(tag, t)| t.set_tag(tag));
@@ -363,4 +379,30 @@ fn a_waiter_reports_every_transaction_before_it() {
             w.txns.commit(&t[n]).expect("ends");
         }
     });
+}
+
+/// A report of the nearest names two transactions however many wait: the holder, and the one right
+/// before the waiter. So each transaction that others wait for is named by the one behind it.
+#[test]
+fn a_report_of_the_nearest_has_the_same_length_however_many_wait() {
+    let w = world(small());
+    let told = Told(Arc::default(), Report::Nearest);
+    w.txns.watch_waits(Box::new(told.clone()));
+    let t = begin(&w, 12);
+    (1..).zip(&t).for_each(|(tag, t)| t.set_tag(tag));
+    w.txns.lock_row(&t[0], at(b"k"), false, X, Policy::NoWait).expect("granted");
+    std::thread::scope(|s| {
+        let mut threads = Vec::new();
+        for (n, t) in t.iter().enumerate().skip(1) {
+            let (w, tag) = (&w, n as u64 + 1);
+            threads.push(s.spawn(move || w.txns.lock_row(t, at(b"k"), false, X, WAIT)));
+            let before = if tag == 2 { vec![1] } else { vec![1, tag - 1] };
+            assert_eq!(told.of(tag), before);
+        }
+        for (t, thread) in t.iter().zip(threads) {
+            w.txns.commit(t).expect("ends");
+            thread.join().expect("thread").expect("granted");
+        }
+    });
+    assert_eq!(told.0.lock().expect("told").len(), 11, "one report of each wait");
 }

@@ -12,7 +12,10 @@ use crate::intervals::{Intervals, KeySpan};
 use crate::owner::{Mode, Owner, Prefix};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use evenkeel_base::TxnId;
+use std::cmp::Ordering::Less;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::sync::Arc;
 
 /// Memory of a range beyond its bounds, which are stored twice: its lock, its node in the treap,
@@ -110,6 +113,63 @@ impl<T> InSpace<T> {
         self.spans.insert(range.span.clone(), ticket);
         self.locks.insert(ticket, range);
     }
+}
+
+impl<T: Owner> InSpace<T> {
+    fn grow(&mut self, owner: &T, ticket: u64, mode: Mode, key: &[u8]) -> Option<isize> {
+        let InSpace { locks, spans } = self;
+        let range = locks.get(&ticket)?;
+        if range.covers != Covers::Rows || range.mode != mode {
+            return None;
+        }
+        let (low, high) = (&range.span.low[..], &range.span.high[..]);
+        let (from, last) = match key.cmp(low) {
+            Less => (key, low),
+            _ if key >= high => (high, key),
+            _ => return Some(0),
+        };
+        let mut is_free = true;
+        spans.touching(from, last, &mut |theirs| {
+            is_free = locks[&theirs].owner.id() == owner.id();
+            is_free
+        });
+        if !is_free {
+            return None;
+        }
+        let range = locks.get_mut(&ticket)?;
+        let before = range.bytes();
+        if key < &range.span.low[..] {
+            let span = KeySpan { low: key.to_vec(), high: range.span.high.clone() };
+            spans.remove(&range.span.low, ticket);
+            spans.insert(span.clone(), ticket);
+            range.span = span;
+        } else {
+            range.span.high.clear();
+            range.span.high.extend_from_slice(key);
+            range.span.high.push(0);
+            spans.set_high(&range.span.low, ticket, &range.span.high);
+        }
+        range.stands_for += 1;
+        Some(range.bytes() as isize - before as isize)
+    }
+
+    fn shrink(&mut self, ticket: u64, key: &[u8]) -> Option<Freed> {
+        let range = self.locks.get_mut(&ticket)?;
+        let (span, before) = (range.span.without_end(key)?, range.bytes());
+        self.spans.remove(&range.span.low, ticket);
+        self.spans.insert(span.clone(), ticket);
+        range.span = span;
+        range.stands_for = range.stands_for.saturating_sub(1);
+        let bytes = before.saturating_sub(range.bytes());
+        Some(Freed { bytes, keys: take(&mut range.keys), ranges: take(&mut range.ranges) })
+    }
+}
+
+/// The requests to examine again when a range has become smaller.
+pub(crate) struct Freed {
+    pub bytes: usize,
+    pub keys: BTreeSet<Arc<[u8]>>,
+    pub ranges: BTreeSet<u64>,
 }
 
 struct Shard<T> {
@@ -249,6 +309,33 @@ impl<T: Owner> RangeLocks<T> {
         self.with(space_of(full), look).flatten()
     }
 
+    /// How the ranges of the asking transaction lock the key, or the owner of a range that blocks
+    /// it. `by.held`: how it holds the key otherwise.
+    pub fn look(&self, mut by: Asker<'_, T>, full: &[u8]) -> Result<Option<Mode>, TxnId> {
+        let look = |there: &mut InSpace<T>| {
+            let (mut held, mut others) = (None, false);
+            there.spans.holding(full, &mut |theirs| {
+                let range = &there.locks[&theirs];
+                others |= range.owner.id() != by.owner.id();
+                if range.has(by.owner, Mode::Shared, !by.absent) {
+                    held = held.max(Some(range.mode));
+                }
+                true
+            });
+            by.held = by.held.max(held);
+            let mut found = None;
+            if others {
+                there.spans.holding(full, &mut |theirs| {
+                    let range = &there.locks[&theirs];
+                    found = range.is_against(theirs, &by).then(|| range.owner.id());
+                    found.is_none()
+                });
+            }
+            found.map_or(Ok(held), Err)
+        };
+        self.with(space_of(full), look).unwrap_or(Ok(None))
+    }
+
     /// Calls `f` with the ranges of others, held and requested, that overlap a span.
     pub fn of_others(&self, owner: &T, span: &KeySpan, f: &mut dyn FnMut(&KeySpan)) {
         self.with(space_of(&span.low), |there| {
@@ -320,6 +407,29 @@ impl<T: Owner> RangeLocks<T> {
         })?
     }
 
+    /// Extends a range of `owner` that locks rows in this mode to a key before or behind it, and
+    /// returns by how much its memory has grown. None if another transaction has or wants a range
+    /// in the stretch between. The caller has seen that no key there is another transaction's.
+    pub fn grow(
+        &self,
+        owner: &T,
+        (space, ticket): (&Prefix, u64),
+        mode: Mode,
+        key: &[u8],
+    ) -> Option<isize> {
+        self.with(space, |there| there.grow(owner, ticket, mode, key)).flatten()
+    }
+
+    /// Takes the first or the last key out of a range; none if the key is neither.
+    pub fn shrink(&self, space: &Prefix, ticket: u64, key: &[u8]) -> Option<Freed> {
+        self.with(space, |there| there.shrink(ticket, key)).flatten()
+    }
+
+    /// The keys that a range locks.
+    pub fn span(&self, space: &Prefix, ticket: u64) -> Option<KeySpan> {
+        self.with(space, |there| Some(there.locks.get(&ticket)?.span.clone())).flatten()
+    }
+
     /// Removes a range.
     pub fn remove(&self, space: &Prefix, ticket: u64) -> Option<RangeLock<T>> {
         let shard = self.shard(space);
@@ -335,7 +445,7 @@ impl<T: Owner> RangeLocks<T> {
     }
 
     /// False if the space has no ranges.
-    pub fn may_have(&self, space: &Prefix) -> bool {
+    pub fn may_have(&self, space: &[u8]) -> bool {
         self.shard(space).count.load(Ordering::SeqCst) > 0
     }
 
@@ -347,6 +457,35 @@ impl<T: Owner> RangeLocks<T> {
             for range in spaces.values().flat_map(|there| there.locks.values()).take(left) {
                 f(range);
                 left -= 1;
+            }
+        }
+    }
+
+    /// Calls `f` with each range; panics if two granted ones of different transactions conflict, or
+    /// if the count of a shard or the tree of spans differs from its ranges.
+    #[cfg(debug_assertions)]
+    pub fn check_invariants(&self, f: &mut dyn FnMut(&RangeLock<T>)) {
+        for shard in &self.shards {
+            let spaces = shard.spaces.lock();
+            let ranges: usize = spaces.values().map(|there| there.locks.len()).sum();
+            assert_eq!(shard.count.load(Ordering::SeqCst), ranges as u64, "ranges of a shard");
+            for there in spaces.values() {
+                assert!(!there.locks.is_empty(), "a space without ranges");
+                for (ticket, range) in &there.locks {
+                    f(range);
+                    let mut is_found = range.span.is_empty();
+                    there.spans.meeting(&range.span, &mut |other| {
+                        is_found |= other == *ticket;
+                        let other = &there.locks[&other];
+                        let conflicts = other.granted
+                            && range.granted
+                            && other.owner.id() != range.owner.id()
+                            && other.mode.conflicts(range.mode);
+                        assert!(!conflicts, "{} and {}", other.owner.id(), range.owner.id());
+                        true
+                    });
+                    assert!(is_found, "the tree of spans lacks {:?}", range.span);
+                }
             }
         }
     }

@@ -119,7 +119,7 @@ fn decode_listed(r: &mut Reader<'_>) -> Result<Listed> {
         1 => TxnState::Prepared,
         2 => TxnState::Committed(lsn),
         3 => TxnState::Aborted,
-        _ => return Err(r.bad("unknown transaction state")),
+        _ => return Err(r.newer("state", state)),
     };
     let ended = (state == TxnState::Aborted && lsn != Lsn::ZERO).then_some(lsn);
     let first_lsn = Lsn(r.varint()?);
@@ -223,8 +223,9 @@ impl Txns {
         let mut listed = Vec::new();
         if !blob.is_empty() {
             let mut r = Reader::new(blob, "transactions of the checkpoint");
-            if r.u8()? != BLOB_VERSION {
-                return Err(r.bad("another version"));
+            let version = r.u8()?;
+            if version != BLOB_VERSION {
+                return Err(r.newer("version", version));
             }
             self.states.start_ids_at(TxnId(r.varint()?));
             self.files.start_numbers_at(r.varint()?);

@@ -145,6 +145,13 @@ impl TxnCore {
         self.cancellation().check().map_err(|error| error.with("txn", self.id()))
     }
 
+    /// A check as `check_cancel` that does not borrow the transaction, for waits in other objects.
+    /// It also sees the cancellation of later statements.
+    pub fn cancel_check(&self) -> impl Fn() -> Result<()> + Send + Sync + use<> {
+        let canceller = self.canceller.clone();
+        move || canceller.cancellation.check()
+    }
+
     /// For waits of its statements that are not for transactions: `cancel` ends them.
     pub fn cancellation(&self) -> &Cancellation {
         &self.canceller.cancellation

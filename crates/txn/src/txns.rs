@@ -27,6 +27,7 @@ use evenkeel_format::record::{Before, RecordKind, RowKind, encode_prepare, encod
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_io::{Event, Runtime};
 use evenkeel_log::{Durability, Log, Reserved, Share};
+use evenkeel_sched::{Admission, Tried};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -82,8 +83,8 @@ pub struct Txns {
     undos: Shards<RwLock<FxHashMap<TxnId, Arc<TxnUndo>>>>,
     pub(crate) undo_used: AtomicUsize,
     pub(crate) files: UndoFiles,
-    /// Notified when undo memory was freed.
-    pub(crate) room: Arc<Event>,
+    /// The queue for undo memory.
+    pub(crate) undo_room: Arc<Admission>,
     /// The error of the last spill, and whether it found nothing to spill.
     pub(crate) spill_error: Mutex<Option<Error>>,
     pub(crate) spill_stuck: AtomicBool,
@@ -160,9 +161,9 @@ impl Txns {
     /// An empty table. For an existing database `restore`, `replay_record`, `attach_log` and
     /// `finish_recovery` follow, in this order; for a new one `attach_log`.
     pub fn create(rt: Arc<Runtime>, options: TxnOptions) -> Arc<Txns> {
-        let room = Arc::new(Event::new());
-        let waiters = room.clone();
-        rt.health.on_failure(move || waiters.notify());
+        let undo_room = Arc::<Admission>::default();
+        let waiters = undo_room.clone();
+        rt.health.on_failure(move || waiters.wake_first());
         Arc::new(Txns {
             files: UndoFiles::new(rt.clone()),
             rt,
@@ -178,7 +179,7 @@ impl Txns {
             active: std::array::from_fn(|_| Mutex::default()),
             undos: std::array::from_fn(|_| RwLock::default()),
             undo_used: AtomicUsize::new(0),
-            room,
+            undo_room,
             spill_error: Mutex::default(),
             spill_stuck: AtomicBool::new(false),
             work: Arc::default(),
@@ -204,7 +205,7 @@ impl Txns {
     pub fn set_memory(&self, undo_bytes: usize, lock_bytes: usize) {
         self.undo_bytes_max.store(undo_bytes, Ordering::Relaxed);
         self.locks.set_bytes_max(lock_bytes);
-        self.room.notify();
+        self.undo_room.wake_first();
         self.wake_background();
     }
 
@@ -301,7 +302,7 @@ impl Txns {
         let removed = shard(&self.undos, id).write().remove(&id);
         if let Some(undo) = removed {
             undo.free(&self.undo_used);
-            self.room.notify();
+            self.undo_room.wake_first();
         }
     }
 
@@ -334,7 +335,8 @@ impl Txns {
             Some(undo) => undo,
             None => self.start_write(t)?,
         };
-        if self.undo_used.load(Ordering::Relaxed) + bytes > self.spill_trigger() {
+        let used = self.undo_used.load(Ordering::Relaxed);
+        if used + bytes > self.spill_trigger() || !self.undo_room.is_empty() {
             self.wake_background();
             self.wait_for_room(t, bytes)?;
         }
@@ -352,22 +354,26 @@ impl Txns {
         Ok(t.undo.get_or_init(|| self.add_undo(t.id())))
     }
 
+    /// Waits until the background has made room, first come, first served; or goes on without if
+    /// it cannot make any.
     fn wait_for_room(&self, t: &TxnCore, bytes: usize) -> Result<()> {
-        loop {
-            let seen = self.room.now();
-            let used = self.undo_used.load(Ordering::Relaxed);
+        let attempt = |is_first: bool| {
+            let used = self.undo_used.load(Ordering::SeqCst);
             let stuck = self.spill_stuck.load(Ordering::SeqCst);
-            if used + bytes <= self.undo_bytes_max() || stuck {
-                return Ok(());
+            if is_first && (used + bytes <= self.undo_bytes_max() || stuck) {
+                return Ok(Tried::Admitted);
             }
             self.rt.check_wait()?;
             if let Some(error) = self.spill_error.lock().clone() {
                 return Err(error);
             }
             self.wake_background();
-            let cancellation = Some(t.cancellation());
-            self.rt.wait_cancellable(&self.room, seen, Cause::DeviceSlow, cancellation)?;
-        }
+            Ok(Tried::Wait)
+        };
+        let cancellation = Some(t.cancellation());
+        self.undo_room.admit(bytes as u64, attempt, |event, seen| {
+            self.rt.wait_cancellable(event, seen, Cause::DeviceSlow, cancellation)
+        })
     }
 
     /// Appends the undo record of an operation and returns its stamp, the one that `next_stamp`

@@ -139,9 +139,9 @@ impl TxnUndo {
     fn count(&self, used: &AtomicUsize, before: usize, after: usize) {
         for counter in [&self.memory, used] {
             if after >= before {
-                counter.fetch_add(after - before, Ordering::Relaxed);
+                counter.fetch_add(after - before, Ordering::SeqCst);
             } else {
-                counter.fetch_sub(before - after, Ordering::Relaxed);
+                counter.fetch_sub(before - after, Ordering::SeqCst);
             }
         }
     }
@@ -379,7 +379,7 @@ impl TxnUndo {
         }
         *chunks = Chunks { freed: true, ..Chunks::default() };
         drop(chunks);
-        used.fetch_sub(self.memory.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        used.fetch_sub(self.memory.swap(0, Ordering::Relaxed), Ordering::SeqCst);
     }
 }
 

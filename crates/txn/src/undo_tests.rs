@@ -178,6 +178,43 @@ fn writers_wait_for_undo_memory_until_a_spill() {
     });
 }
 
+/// While less than the spill trigger is in use, an operation that wants more than the room above
+/// has undo spilled; operations that come later wait behind it and do not overtake.
+#[test]
+fn an_operation_larger_than_the_room_above_the_trigger_is_admitted_in_its_turn() {
+    let w = world(small());
+    let t = w.txns.begin();
+    let trigger = w.txns.spill_trigger();
+    let mut no = 0;
+    while w.txns.undo_bytes() < trigger / 2 {
+        no += 1;
+        push(&w, &t, no, &row_of(no));
+    }
+    let most = w.txns.undo_bytes_max();
+    let bytes = most - w.txns.undo_bytes() + 1;
+    assert_eq!(w.txns.spill_beat().expect("nothing to do"), Beat::Idle, "below the trigger");
+    std::thread::scope(|s| {
+        let large = s.spawn(|| w.txns.reserve_undo(&t, bytes));
+        while w.txns.undo_room.is_empty() {
+            std::thread::yield_now();
+        }
+        let small = s.spawn(|| w.txns.reserve_undo(&w.txns.begin(), 100));
+        while w.txns.undo_room.len() < 2 {
+            std::thread::yield_now();
+        }
+        assert!(!small.is_finished() && !large.is_finished());
+        while !large.is_finished() {
+            w.txns.spill_beat().expect("spills");
+        }
+        large.join().expect("no panic").expect("room");
+        while !small.is_finished() {
+            w.txns.spill_beat().expect("spills");
+        }
+        small.join().expect("no panic").expect("room");
+    });
+    assert!(w.txns.undo_room.is_empty());
+}
+
 /// The directory is per chunk: five million operations in 16 MiB of memory_size (1/8 is undo).
 #[test]
 fn five_million_operations_keep_undo_within_its_memory() {

@@ -24,17 +24,29 @@ impl Deadline {
     pub const NEVER: Deadline = Deadline(None);
 }
 
+/// The transactions that a report of a wait names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The wait is not reported.
+    Nothing,
+    /// Those that alone are in its way: the holders, and the nearest earlier request. A report
+    /// costs the same however many wait.
+    Nearest,
+    /// All that precede it.
+    All,
+}
+
 /// Hears of waits of transactions for others, by their tags (`TxnCore::set_tag`; 0 without), before
 /// they begin and when another transaction comes in front. Called by the waiter, with no latch or
 /// mutex of the engine held.
 pub trait WaitWatch: Send + Sync {
-    /// False if the waits of `waiter` need not be reported.
-    fn asks(&self, waiter: u64) -> bool {
+    /// How the waits of `waiter` are to be reported.
+    fn asks(&self, waiter: u64) -> Report {
         let _ = waiter;
-        true
+        Report::All
     }
 
-    /// `waiter` is about to wait for `others`: all that precede it.
+    /// `waiter` is about to wait for `others`, some of which may be named twice.
     fn begins(&self, waiter: u64, others: &[u64]);
 }
 
@@ -143,9 +155,15 @@ impl Txns {
             }
             if let Some(watch) = self.watch.get()
                 && me.seat.take_untold()
-                && watch.asks(me.tag())
             {
-                watch.begins(me.tag(), &self.locks.tags_before(me, &place));
+                let len = match watch.asks(me.tag()) {
+                    Report::Nothing => None,
+                    Report::Nearest => Some(1),
+                    Report::All => Some(usize::MAX),
+                };
+                if let Some(len) = len {
+                    watch.begins(me.tag(), &self.locks.tags_before(me, &place, len));
+                }
             }
             self.rt.wait(me.wake(), seen, left, Cause::RowLock);
         }

@@ -31,6 +31,8 @@ TESTS = ROOT / "plugin/mariadb/tests"
 PLUGINS = pathlib.Path("/usr/lib/mysql/plugin")
 # On a machine that others load a start may take long.
 START_SECONDS = 300
+# With less memory free than this, in bytes, the servers' files are on disk.
+MEMORY_LEFT = 6 << 30
 AS_ROOT = ["--user=root"] if os.getuid() == 0 else []
 
 
@@ -47,6 +49,25 @@ def plugin_folder():
     if not (folder / "ha_evenkeel.so").exists():
         raise Missing("make plugin first")
     return folder
+
+
+def folder_in_memory(prefix):
+    """A new folder for servers' files in memory, which saves the waits of every sync; None if there is no room."""
+    free = re.search(r"^MemAvailable:\s+(\d+) kB", pathlib.Path("/proc/meminfo").read_text(), re.M)
+    memory = os.statvfs("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+    if memory and free and min(memory.f_bavail * memory.f_frsize, int(free[1]) << 10) > MEMORY_LEFT:
+        return pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir="/dev/shm"))
+    return None
+
+
+def remove_but_logs(var, kept):
+    """Removes a folder of MTR's; the servers' logs in it stay below `kept`."""
+    shutil.rmtree(kept, ignore_errors=True)
+    for log in [path for path in var.glob("**/log/**/*") if path.suffix in (".err", ".log") and path.is_file()]:
+        to = kept / log.relative_to(var)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(log, to)
+    shutil.rmtree(var, ignore_errors=True)
 
 
 def make_data(data, log):

@@ -29,7 +29,8 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
+
+from servers import folder_in_memory, remove_but_logs
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ENGINES = ("InnoDB", "EVENKEEL")
@@ -50,8 +51,6 @@ json.json_table period.alter period.delete period.overlaps period.update sql_seq
 sql_sequence.lock sql_sequence.next vcol.index vcol.vcol_keys_innodb vcol.vcol_misc versioning.create
 versioning.delete versioning.partition versioning.replace versioning.select
 """.split()
-# With less memory free than this, in bytes, the servers' files are on disk.
-MEMORY_LEFT = 6 << 30
 TEXTS = {".test", ".inc", ".opt", ".cnf", ".combinations", ".sql"}
 # Errors for features that EVENKEEL refuses by name (docs/user/mariadb.md).
 REFUSED = re.compile(r"doesn't support (SPATIAL|FULLTEXT)|does not support foreign keys|DELAYED option not supported|"
@@ -62,10 +61,10 @@ REFUSED = re.compile(r"doesn't support (SPATIAL|FULLTEXT)|does not support forei
 # Errors of InnoDB for what EVENKEEL does, and those of the foreign keys that it does not have.
 REFUSED_THERE = re.compile(r"foreign key constraint fails|\"Wrong create options\"|InnoDB: assuming |"
                            r"(ALGORITHM|LOCK)=\w+ is not supported|Specified key was too long|Index column size too large|"
-                           r"Tablespace is missing")
+                           r"Tablespace is missing|engine for the table doesn't support repair")
 # What MTR says of a statement that failed or did not fail, over several lines if the statement has them.
 REMARK = re.compile(r"^(?:mysqltest: )?(?:In included file.*\n(?:included from.*\n)*)?At line \d+: query '"
-                    r"(?:.|\n)*?' (?:failed(: .*)?|(?:failed|succeeded) .*)\n?", re.M)
+                    r"(?:.|\n)*?' (?:failed(: .*)?|failed .*|(succeeded) .*)\n?", re.M)
 # Whether an ALTER copied the table shows in its count of rows.
 COUNTS = re.compile(r"^(affected rows: \d+|info: Records: .*)$")
 # Queries of FULLTEXT indexes, which are not there.
@@ -109,7 +108,7 @@ def combinations(text):
         options = section.split("\n", 1)[1].split()
         if re.match(r"\[(stmt|mix)\]", section):
             continue
-        own = bool(options) and all(re.match(r"(--)?(loose-|skip-)*innodb[-_]", option) for option in options)
+        own = bool(options) and all(re.match(r"(--)?(loose-|skip-)*(innodb|evenkeel)[-_]", option) for option in options)
         body = "innodb" if own else " ".join(options)
         if not options or body not in bodies:
             kept.append(section)
@@ -219,22 +218,14 @@ def told_of(name, log):
     return found.group(0) if found else ""
 
 
-def folder_of_servers(out, engine):
-    """Where the servers of a run keep their files: in memory if there is room, which saves the waits of every sync."""
-    free = re.search(r"^MemAvailable:\s+(\d+) kB", pathlib.Path("/proc/meminfo").read_text(), re.M)
-    memory = os.statvfs("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
-    if memory and free and min(memory.f_bavail * memory.f_frsize, int(free[1]) << 10) > MEMORY_LEFT:
-        return pathlib.Path(tempfile.mkdtemp(prefix="suites-", dir="/dev/shm"))
-    return out / engine / "var"
-
-
 def run_mtr(options, engine, tests, names):
     """Runs the tests in the tree `tests`; the log is left beside it, and the servers' own logs."""
     default = [f"--default-storage-engine={engine}", "--plugin-load-add=ha_evenkeel.so", "--ignore-db-dirs=#evenkeel",
                "--loose-enable-partition", "--evenkeel-memory-size=512M", "--evenkeel-log-size=64M", "--loose-innodb",
                # A test that waits for a metadata lock that is never given ends in a minute.
                "--binlog-format=row", "--lock-wait-timeout=60"]
-    place, var = options.out / engine, folder_of_servers(options.out, engine)
+    place = options.out / engine
+    var = folder_in_memory("suites-") or place / "var"
     try:
         with (place / "log").open("w") as to:
             subprocess.run(["perl", "mariadb-test-run.pl", f"--vardir={var}", "--record", "--force", "--force",
@@ -244,12 +235,7 @@ def run_mtr(options, engine, tests, names):
                            cwd=tests, stdout=to, stderr=subprocess.STDOUT, check=False)
     finally:
         if var != place / "var":
-            shutil.rmtree(place / "var", ignore_errors=True)
-            for log in [path for path in var.glob("**/log/**/*") if path.suffix in (".err", ".log") and path.is_file()]:
-                kept = place / "var" / log.relative_to(var)
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(log, kept)
-            shutil.rmtree(var, ignore_errors=True)
+            remove_but_logs(var, place / "var")
 
 
 def run_engine(options, engine, names):
@@ -321,11 +307,15 @@ def classify(ours, theirs, refused):
 def lines_of(text):
     """What a test printed, without the remarks of its runner, the files of InnoDB, and the events that a thread of the
     server writes to the binary log when it comes to it."""
-    # An error that the test does not expect is told in no other line.
-    left = REMARK.sub(lambda remark: f"ERROR{remark[1]}\n" if remark[1] else "", same_name(text))
+    # An error that the test does not expect is told in no other line, nor one that does not come where the test prints
+    # nothing.
+    left = REMARK.sub(lambda remark: f"ERROR{remark[1]}\n" if remark[1] else "SUCCEEDED\n" if remark[2] else "",
+                      same_name(text))
     # What a wait that timed out shows: the numbers and ports of connections, and what they did so far.
-    left = re.sub(r"^(\d+\t(root|system user|mysqltest_\w+)\t|WHERE ID = \d+$).*\n?", "", left, flags=re.M)
+    left = re.sub(r"^(\d+\t(root|system user|event_scheduler|mysqltest_\w+)\t|WHERE ID = \d+$).*\n?", "", left, flags=re.M)
     left = re.sub(r"^(# at .*\n)?.*\tBinlog[_ ]checkpoint\b.*\n?", "", left, flags=re.M)
+    # The number of a transaction in the binary log counts the statements that the server ran so far.
+    left = re.sub(r"(?<=\tXid = )\d+$", "#", left, flags=re.M)
     left = re.sub(r"^(mysqltest: |.*\.ibd$|included from |exec of '|Output from before failure:).*\n?", "", left, flags=re.M)
     return left.splitlines()
 

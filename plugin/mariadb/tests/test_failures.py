@@ -336,7 +336,7 @@ def damaged_index(test):
     test.expect("CHECK TABLE names the index", "x\tcheck\t(error|Warning).*ub.*runs/", out)
     test.expect("the index made again", "whole\t7$", out)
     test.expect("sound again", "x\tcheck\tstatus\tOK", out[-1])
-    test.expect("its names in the log", "EVENKEEL.*table=test/x, index=ub, file=runs/.*drop the index", test.log())
+    test.expect("its names in the log", "EVENKEEL.*table=test/x, index=ub, file=runs/.*REPAIR TABLE", test.log())
     test.expect("its space", "^gone$", "gone" if new and not new[-1].exists() else "there")
 
 

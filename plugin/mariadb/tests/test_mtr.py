@@ -8,7 +8,8 @@ as InnoDB runs it, to compare; as-innodb: InnoDB with those results of ours that
 InnoDB's. TEST is a name as MTR has it: storage_engine-evenkeel.1st.
 
 What overlay and README may leave out, and how much must pass, mtr_overlay.py says. EVENKEEL_MTR_ARGS adds options,
-EVENKEEL_MTR_JOBS (2) is how many servers' workers there are; the servers' files are in EVENKEEL_MTR_DIR (target/mtr).
+EVENKEEL_MTR_JOBS (2) is how many servers' workers there are. The servers' files are in memory (/dev/shm) if there is
+room, else in EVENKEEL_MTR_DIR (target/mtr), where what the servers have logged stays.
 """
 import os
 import pathlib
@@ -18,7 +19,7 @@ import subprocess
 import sys
 
 import mtr_overlay
-from servers import ROOT, Missing, plugin_folder
+from servers import ROOT, Missing, folder_in_memory, plugin_folder, remove_but_logs
 
 OVERLAY = mtr_overlay.OVERLAY
 OURS = "storage_engine-evenkeel,storage_engine/trx-evenkeel,storage_engine/parts-evenkeel"
@@ -100,12 +101,17 @@ def runs_of(what, mtr):
 
 def run_mtr(mtr, folder, arguments):
     """Servers of two workers; a failure is not tried again. Returns what MTR has said, and whether all passed."""
-    command = ["perl", "mtr", f"--vardir={folder}/var", "--force", "--max-test-fail=0", "--retry=0",
+    var = folder_in_memory("mtr-") or folder / "var"
+    command = ["perl", "mtr", f"--vardir={var}", "--force", "--max-test-fail=0", "--retry=0",
                f"--parallel={os.environ.get('EVENKEEL_MTR_JOBS') or 2}", "--testcase-timeout=15",
                "--suite-timeout=120", *os.environ.get("EVENKEEL_MTR_ARGS", "").split(), *arguments]
     log = folder / "log.run"
-    with open(log, "w") as file:
-        code = subprocess.run(command, cwd=mtr, stdout=file, stderr=subprocess.STDOUT).returncode
+    try:
+        with open(log, "w") as file:
+            code = subprocess.run(command, cwd=mtr, stdout=file, stderr=subprocess.STDOUT).returncode
+    finally:
+        if var != folder / "var":
+            remove_but_logs(var, folder / "var")
     text = log.read_text(errors="replace")
     log.unlink()
     # MTR's own verdict also counts the server's remark that the plugin is not stable.

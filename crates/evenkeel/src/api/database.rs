@@ -9,7 +9,7 @@ use evenkeel_base::{Lsn, Result};
 use evenkeel_io::ThreadWatch;
 use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, SchemaWait, TableChange,
-    TableCopy, TableDef, TableSpec, Value, WaitWatch,
+    TableCopy, TableDef, TableSpec, Values, WaitWatch,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ use std::time::Duration;
 /// }
 ///
 /// db.truncate("neighbours")?; // its definition and indexes stay
-/// let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
+/// let txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
 /// assert!(txn.table("neighbours")?.first()?.is_none());
 /// drop(txn);
 /// db.drop_table("neighbours")?;
@@ -92,8 +92,8 @@ impl Database {
     ///
     /// ```
     #[doc = include_str!("people.md")]
-    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-    /// let mut people = txn.table("people")?;
+    /// let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    /// let people = txn.table("people")?;
     /// people.insert(&[Int(4), Text("Oslo")])?;
     /// people.delete(&[Int(2)])?;
     /// txn.commit()?; // dropping it instead rolls back
@@ -120,12 +120,14 @@ impl Database {
         check_writable(&self.engine)
     }
 
-    fn check_ddl(&self) -> Result<()> {
+    pub(crate) fn check_ddl(&self) -> Result<()> {
         self.check_changeable()?;
         self.engine.rt.health.check_writable()
     }
 
-    /// Makes a table.
+    /// Makes a table. If its primary key may be longer than a fifth of a page, the key is kept in
+    /// an index, and each read by it takes two steps; the log says so, and
+    /// [`TableInfo::hidden_key`](crate::TableInfo).
     ///
     /// # Errors
     /// `TableExists`, and faults of the definition (each names the column or limit).
@@ -252,7 +254,7 @@ impl Database {
     /// # Errors
     /// `TreeNotEmpty`; `RowsNotSorted` naming the row; `DuplicateInBuild`; `RowTooLong` for a row
     /// that does not fit a page: insert it; faults of the values; `TableMissing`, `TableBusy`.
-    pub fn load_table<R: AsRef<[Value]>>(
+    pub fn load_table<R: Values>(
         &self,
         table: &str,
         rows: impl IntoIterator<Item = R>,

@@ -1,41 +1,37 @@
 //! `IndexRef`: an index of a table, as a transaction sees it.
 
-use crate::api::scan::{IndexScan, Rows, SHARED};
+use crate::api::scan::{Rows, Scan};
+use crate::api::txn::Txn;
 use evenkeel_base::Result;
 use evenkeel_tables::{
-    Direction, LockWait, LockedScan, Locking, Mode, Range, Row, Table, TableTxn,
+    Direction, KeySet, LockWait, Locking, Mode, Row, ScanRange, Table, TableTxn,
 };
 use std::sync::Arc;
 
 /// An index in a transaction.
+#[derive(Clone)]
 pub struct IndexRef<'t> {
-    txn: &'t mut TableTxn,
+    txn: &'t Txn,
     table: Arc<Table>,
     position: usize,
     keys_only: bool,
-    reads_lock: bool,
 }
 
 impl<'t> IndexRef<'t> {
-    pub(crate) fn new(
-        txn: &'t mut TableTxn,
-        table: Arc<Table>,
-        position: usize,
-        reads_lock: bool,
-    ) -> IndexRef<'t> {
-        IndexRef { txn, table, position, keys_only: false, reads_lock }
+    pub(crate) fn new(txn: &'t Txn, table: Arc<Table>, position: usize) -> IndexRef<'t> {
+        IndexRef { txn, table, position, keys_only: false }
     }
 
     /// Reads only columns of the index and of the primary key: the table is not visited.
     ///
     /// ```
     #[doc = include_str!("people.md")]
-    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-    /// let mut by_town = txn.table("people")?.index("by_town")?.keys_only();
+    /// let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    /// let by_town = txn.table("people")?.index("by_town")?.keys_only();
     /// let mut scan = by_town.scan(Range::prefix(&[Text("Oslo")]), Direction::Forward)?;
     /// let (mut row, mut ids) = (Row::new(), Vec::new());
     /// while scan.next(&mut row)? {
-    ///     ids.push(row.get("id")?.to_owned());
+    ///     ids.push(row.value("id")?.to_owned());
     /// }
     /// assert_eq!(ids, [Value::Int(1), Value::Int(3)]);
     /// # Ok::<(), evenkeel::Error>(())
@@ -51,27 +47,41 @@ impl<'t> IndexRef<'t> {
     /// # Errors
     /// `IndexTooNew`, `TableTooNew` for a snapshot older than the index or table; faults of the
     /// range.
-    pub fn scan(&mut self, range: Range<'_>, direction: Direction) -> Result<IndexScan> {
+    pub fn scan(&self, range: impl ScanRange, direction: Direction) -> Result<Scan> {
         let (table, at) = (&self.table, self.position);
-        if !self.reads_lock {
-            let scan = self.txn.index_scan(table, at, range, direction, self.keys_only)?;
-            return Ok(IndexScan::new(Rows::Snapshot(scan), self.txn.liveness()));
-        }
-        let scan = self.txn.locked_index_scan(table, at, range, direction, SHARED)?;
-        Ok(IndexScan::new(Rows::Locked(Box::new(scan)), self.txn.liveness()))
+        let begin = |txn: &mut TableTxn, keys: KeySet<'_>| {
+            let rows = match txn.reads_lock() {
+                true => {
+                    let scan =
+                        txn.locked_index_scan(table, at, keys, direction, Locking::SHARED)?;
+                    Rows::Locked(Box::new(scan))
+                }
+                false => {
+                    let scan = txn.index_scan(table, at, keys, direction, self.keys_only)?;
+                    Rows::Index(Box::new(scan))
+                }
+            };
+            Ok(Scan::new(rows, txn.liveness()))
+        };
+        range.give(|keys| self.txn.call(|txn| begin(txn, keys)))
     }
 
-    /// As [`TableRef::locked_scan`], in the order of the index.
+    /// As [`TableRef::locked_scan`](crate::TableRef::locked_scan), in the order of the index.
     ///
     /// # Errors
     /// Lock errors, faults of the range.
     pub fn locked_scan(
-        &mut self,
-        range: Range<'_>,
+        &self,
+        range: impl ScanRange,
         direction: Direction,
         locking: Locking,
-    ) -> Result<LockedScan> {
-        self.txn.locked_index_scan(&self.table, self.position, range, direction, locking)
+    ) -> Result<Scan> {
+        let (table, at) = (&self.table, self.position);
+        let begin = |txn: &mut TableTxn, keys: KeySet<'_>| {
+            let scan = txn.locked_index_scan(table, at, keys, direction, locking)?;
+            Ok(Scan::new(Rows::Locked(Box::new(scan)), txn.liveness()))
+        };
+        range.give(|keys| self.txn.call(|txn| begin(txn, keys)))
     }
 
     /// Locks a range of keys exclusively, at every isolation level: no other transaction writes a
@@ -79,8 +89,9 @@ impl<'t> IndexRef<'t> {
     ///
     /// # Errors
     /// As `locked_scan`.
-    pub fn lock_range(&mut self, range: Range<'_>) -> Result<()> {
-        self.txn.lock_range(&self.table, Some(self.position), range)
+    pub fn lock_range(&self, range: impl ScanRange) -> Result<()> {
+        let (table, at) = (&self.table, Some(self.position));
+        range.give(|keys| self.txn.call(|txn| txn.lock_range(table, at, keys)))
     }
 
     /// About how many rows a range holds: counted if they are few, else estimated. The estimate is
@@ -90,15 +101,16 @@ impl<'t> IndexRef<'t> {
     ///
     /// # Errors
     /// As `scan`.
-    pub fn count_estimate(&mut self, range: Range<'_>) -> Result<u64> {
-        self.txn.index_estimate(&self.table, self.position, range)
+    pub fn count_estimate(&self, range: impl ScanRange) -> Result<u64> {
+        let (table, at) = (&self.table, self.position);
+        range.give(|keys| self.txn.call(|txn| txn.index_estimate(table, at, keys)))
     }
 
     /// The first row of a range.
     ///
     /// # Errors
     /// As `scan`.
-    pub fn first(&mut self, range: Range<'_>) -> Result<Option<Row>> {
+    pub fn first(&self, range: impl ScanRange) -> Result<Option<Row>> {
         let mut row = Row::new();
         Ok(self.scan(range, Direction::Forward)?.next(&mut row)?.then_some(row))
     }
@@ -107,7 +119,7 @@ impl<'t> IndexRef<'t> {
     ///
     /// # Errors
     /// As `scan`.
-    pub fn last(&mut self, range: Range<'_>) -> Result<Option<Row>> {
+    pub fn last(&self, range: impl ScanRange) -> Result<Option<Row>> {
         let mut row = Row::new();
         Ok(self.scan(range, Direction::Backward)?.next(&mut row)?.then_some(row))
     }
@@ -117,8 +129,8 @@ impl<'t> IndexRef<'t> {
     /// # Errors
     /// `RowChanged`, lock errors, what `f` returns.
     pub fn scan_for_update(
-        &mut self,
-        range: Range<'_>,
+        &self,
+        range: impl ScanRange,
         direction: Direction,
         wait: LockWait,
         f: &mut dyn FnMut(&Row) -> Result<bool>,

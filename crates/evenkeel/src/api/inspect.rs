@@ -21,12 +21,16 @@ pub struct TableInfo {
     pub columns: u64,
     /// Row formats that its rows may have: the number of changes of its columns plus one.
     pub row_formats: u64,
-    /// Clustered on a hidden id.
+    /// Clustered on a hidden id: it has no primary key, or one that may be longer than a clustered
+    /// key may be (a fifth of a page) and is therefore kept in an index. A read by such a key takes
+    /// two steps.
     pub hidden_key: bool,
     /// A number that differs after each change of its columns or indexes.
     pub definition: u64,
     /// The mark of its last marked change, 0 for none (`TableChange::mark`).
     pub mark: u64,
+    /// Bytes of the pages that belong to its rows: those of long values and free ones included.
+    pub row_bytes: u64,
     /// Its indexes, and whether each may be read.
     pub indexes: Vec<(IndexStats, bool)>,
 }
@@ -128,6 +132,7 @@ impl Database {
             hidden_key: def.entry.hidden_key,
             definition: def.fingerprint(),
             mark: table.mark(),
+            row_bytes: self.engine.pages.space_bytes_of(state.tree.id()),
             indexes: indexes.collect(),
         })
     }

@@ -2,13 +2,15 @@
 //! change, meaning) checks the values and generates `docs/reference/settings.md`. Components such
 //! as the environment come by builder method and are not settings.
 
+use crate::memory::automatic_size::FIRST_BYTES;
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_io::{Env, OverlayEnv, RealEnv};
 use evenkeel_tables::Collations;
-use std::{path::Path, sync::Arc, time::Duration};
+use std::sync::{Arc, atomic::AtomicU64};
+use std::{path::Path, time::Duration};
 
 pub use evenkeel_log::Durability;
-use evenkeel_runs::{COMPACTION_HELPERS_MAX, compaction_helpers};
+use evenkeel_sched::laws::compaction::{COMPACTION_HELPERS_MAX, compaction_helpers};
 
 /// Mebibyte.
 const MIB: u64 = 1 << 20;
@@ -17,10 +19,10 @@ const MIB: u64 = 1 << 20;
 const BUILD_THREADS_MAX: usize = 4;
 /// Threads that run beats of compactions, beside the one that begins compactions.
 pub(crate) const COMPACTION_HELPERS: [&str; COMPACTION_HELPERS_MAX] =
-    ["ek-merge-2", "ek-merge-3", "ek-merge-4", "ek-merge-5"];
+    ["ek-compact-2", "ek-compact-3", "ek-compact-4", "ek-compact-5"];
 /// The twins of all compaction threads, of a lower priority.
 pub(crate) const COMPACTION_TWINS: [&str; 1 + COMPACTION_HELPERS_MAX] =
-    ["ek-merge-low", "ek-merge-low-2", "ek-merge-low-3", "ek-merge-low-4", "ek-merge-low-5"];
+    ["ek-compact-low", "ek-compact-low2", "ek-compact-low3", "ek-compact-low4", "ek-compact-low5"];
 
 /// One setting, for checks and documentation.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +48,18 @@ impl Setting {
     /// # Errors
     /// `OptionOutOfRange` naming the option, its value and its range.
     pub(crate) fn check(&self, value: u64) -> Result<()> {
-        // Values up to the default are accepted without a look at the machine.
+        // Values up to the first size are accepted without a look at the machine.
         let fits = |max| (self.min..=max).contains(&value);
-        if fits(self.default) || fits(self.max_here()) {
+        let is_automatic = self.name == "memory_size" && value == 0;
+        if is_automatic || fits(self.accepted()) || fits(self.max_here()) {
             return Ok(());
         }
         Err(self.out_of_range(value))
+    }
+
+    /// The value that every machine accepts: the default, or the first size of memory.
+    fn accepted(&self) -> u64 {
+        if self.name == "memory_size" { FIRST_BYTES } else { self.default }
     }
 
     /// The largest value on this machine or in this container. More memory than exists cannot be
@@ -66,8 +74,7 @@ impl Setting {
     /// As `max_here`, on a machine with this much memory, as far as that is known.
     fn max_beside(&self, memory: Option<u64>) -> u64 {
         let memory = memory.unwrap_or(u64::MAX);
-        // Every machine accepts the default, as before this bound existed.
-        if self.name == "memory_size" { self.max.min(memory).max(self.default) } else { self.max }
+        if self.name == "memory_size" { self.max.min(memory).max(FIRST_BYTES) } else { self.max }
     }
 
     fn out_of_range(&self, value: u64) -> Error {
@@ -87,11 +94,12 @@ pub const SETTINGS: &[Setting] = &[
         unit: "bytes",
         min: 16 * MIB,
         max: 1 << 44,
-        default: 256 * MIB,
+        default: 0,
         when: "online",
         doc: "The one memory budget: page frames, memtables, run blocks, filters, log buffer, \
-              undo. Raise it until the working set fits; not beyond the memory of the machine or \
-              of the container.",
+              undo. 0: automatic. It is 256 MiB at first (half of a smaller machine), grows while \
+              caches want more and an eighth of the machine or of the container stays available, \
+              to three quarters of it, and shrinks when less is available. Another value is fixed.",
     },
     Setting {
         name: "log_size",
@@ -149,7 +157,7 @@ pub const SETTINGS: &[Setting] = &[
 /// How to open a database. `Default` suits a small application; every value is checked at open.
 #[derive(Clone)]
 pub struct Options {
-    /// See `SETTINGS`.
+    /// See `SETTINGS`; 0, the default, is automatic.
     pub memory_size: u64,
     /// See `SETTINGS`.
     pub log_size: u64,
@@ -198,6 +206,10 @@ pub struct Geometry {
     pub build_bytes: Option<u64>,
     /// Transactions whose states leave memory together; a power of two.
     pub commit_segment_ids: Option<u64>,
+    /// Memory that the machine is taken to have, for an automatic `memory_size`.
+    pub machine_bytes: Option<u64>,
+    /// Memory that the machine is taken to have available, read each time.
+    pub available_bytes: Option<&'static AtomicU64>,
 }
 
 fn default_of(name: &str) -> u64 {
@@ -279,6 +291,13 @@ impl Options {
         if self.read_only { Arc::new(OverlayEnv::new(env)) } else { env }
     }
 
+    /// Memory of the machine or of the container, for an automatic `memory_size`. A given
+    /// environment has no known machine: the size then stays as it is at first.
+    pub(crate) fn machine_bytes(&self) -> Option<u64> {
+        let machine = || self.env.is_none().then(Options::machine_memory).flatten();
+        self.geometry.machine_bytes.or_else(machine)
+    }
+
     /// Compaction threads beside the one that begins compactions.
     pub(crate) fn compaction_helpers(&self) -> usize {
         compaction_helpers(if self.env.is_some() { 2 } else { evenkeel_io::real::cores() })
@@ -339,12 +358,14 @@ mod tests {
         for setting in SETTINGS {
             let beside = |memory| setting.max_beside(memory);
             let is_memory = setting.name == "memory_size";
-            let least = if is_memory { setting.default } else { setting.max };
+            let least = if is_memory { FIRST_BYTES } else { setting.max };
             assert_eq!((beside(Some(0)), beside(Some(100 * MIB))), (least, least));
             assert_eq!(beside(None), setting.max);
             let large = if is_memory { 3 << 30 } else { setting.max };
             assert_eq!(beside(Some(3 << 30)), large, "{}", setting.name);
-            assert!((setting.min..=least).contains(&setting.default), "{}", setting.name);
+            let is_automatic = is_memory && setting.default == 0;
+            let fits = (setting.min..=least).contains(&setting.default);
+            assert!(is_automatic || fits, "{}", setting.name);
         }
     }
 

@@ -1,59 +1,92 @@
 //! Rows of a range of a table or an index as users read them; `txn` and `index_ref` begin scans.
 
-use evenkeel_base::Result;
+use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::ValueRef;
-use evenkeel_tables::{Liveness, LockWait, LockedScan, Locking, Mode, Row, RowPlan};
+use evenkeel_tables::{Given, IndexScan, Liveness, LockedScan, Row, RowPlan, Scan as TableScan};
 
-/// The lock that a read of a SERIALIZABLE transaction takes if the transaction may write.
-pub(crate) const SHARED: Locking = Locking { mode: Mode::Shared, wait: LockWait::Wait };
-
-/// Rows of a range, one after the other.
+/// Rows of a range of a table or an index, one after the other.
 ///
-/// In a SERIALIZABLE transaction that may write, the call that makes the scan locks the whole
-/// range, and rows are read as they are now. Otherwise rows are read at the snapshot.
+/// A scan belongs to its transaction: once the transaction has ended, the scan answers
+/// `TransactionEnded`. In a SERIALIZABLE transaction that may write, the call that makes the scan
+/// locks the whole range, and rows are read as they are now. A scan that was asked to lock reads
+/// them so too. Other scans read rows at the snapshot.
+///
+/// A scan is an iterator over rows. [`Scan::next`] with a row reads into a buffer that is used
+/// again, and so is the faster way through many rows.
+///
+/// ```
+#[doc = include_str!("people.md")]
+/// let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+/// let mut towns = Vec::new();
+/// for row in txn.table("people")?.scan(.., Direction::Forward)? {
+///     towns.push(row?.get::<String>("town")?);
+/// }
+/// assert_eq!(towns, ["Oslo", "Bergen", "Oslo"]);
+/// # Ok::<(), evenkeel::Error>(())
+/// ```
 pub struct Scan {
-    rows: Rows<evenkeel_tables::Scan>,
+    rows: Rows,
     begun: bool,
+    /// The iterator has met the end or an error.
+    done: bool,
     liveness: Liveness,
 }
 
-/// Rows of a range of an index; see [`Scan`].
-pub struct IndexScan {
-    rows: Rows<evenkeel_tables::IndexScan>,
-    begun: bool,
-    liveness: Liveness,
-}
-
-pub(crate) enum Rows<S> {
-    Snapshot(S),
+pub(crate) enum Rows {
+    Table(Box<TableScan>),
+    Index(Box<IndexScan>),
     Locked(Box<LockedScan>),
 }
 
-impl<S> Rows<S> {
-    fn next(&mut self, row: &mut Row, next: fn(&mut S, &mut Row) -> Result<bool>) -> Result<bool> {
+impl Rows {
+    fn next(&mut self, row: &mut Row) -> Result<bool> {
         match self {
-            Rows::Snapshot(scan) => next(scan, row),
-            Rows::Locked(rows) => rows.next(row),
+            Rows::Table(scan) => scan.next(row),
+            Rows::Index(scan) => scan.next(row),
+            Rows::Locked(scan) => scan.next(row),
         }
     }
 }
 
 impl Scan {
-    pub(crate) fn new(rows: Rows<evenkeel_tables::Scan>, liveness: Liveness) -> Self {
-        Self { rows, begun: false, liveness }
+    pub(crate) fn new(rows: Rows, liveness: Liveness) -> Self {
+        Self { rows, begun: false, done: false, liveness }
     }
 
     /// Reads the next row into a reused buffer; false at the end.
     ///
     /// # Errors
-    /// `TransactionEnded`; of storage.
+    /// `TransactionEnded`; of storage; if the scan locks, `RowChanged` and lock errors.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
         let found = match std::mem::replace(&mut self.begun, true) {
             false => self.first(row),
-            true => self.rows.next(row, evenkeel_tables::Scan::next),
+            true => self.rows.next(row),
         };
         // Afterwards: another thread may have ended the transaction meanwhile.
         self.liveness.check()?;
+        found
+    }
+
+    /// The next row, in a buffer of its own; none at the end.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub fn next_row(&mut self) -> Result<Option<Row>> {
+        let mut row = Row::new();
+        Ok(self.next(&mut row)?.then_some(row))
+    }
+
+    /// Nearly all reading and waiting of a short scan happens here, so this call is measured.
+    fn first(&mut self, row: &mut Row) -> Result<bool> {
+        let store = match &self.rows {
+            Rows::Table(scan) => scan.store(),
+            Rows::Index(scan) => scan.store(),
+            Rows::Locked(scan) => scan.store(),
+        };
+        let rt = store.runtime().clone();
+        let operation = rt.operation();
+        let found = self.rows.next(row);
+        rt.operation_ends(operation);
         found
     }
 
@@ -76,39 +109,69 @@ impl Scan {
             row.values_by(plan, give)?;
             return Ok(Some(row.key()));
         }
-        let Rows::Snapshot(scan) = &mut self.rows else { return Ok(None) };
-        let found = scan.next_by(plan, row, give);
-        self.liveness.check()?;
-        found
-    }
-
-    /// Continues behind a row of the scan, given by its clustered key bytes ([`Row::key`]), also
-    /// after the scan's end.
-    ///
-    /// # Errors
-    /// `TransactionEnded`; of storage.
-    pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
         let found = match &mut self.rows {
-            Rows::Snapshot(scan) => scan.resume_after(key),
-            Rows::Locked(scan) => scan.resume_after(&[], key),
+            Rows::Table(scan) => scan.next_by(plan, row, give),
+            Rows::Index(scan) => scan.next_by(plan, row, give),
+            Rows::Locked(_) => Ok(None),
         };
         self.liveness.check()?;
         found
     }
 
-    /// Nearly all reading and waiting of a short scan happens here, so this call is measured.
-    fn first(&mut self, row: &mut Row) -> Result<bool> {
-        self.rows.next(row, |scan, row| {
-            let rt = scan.store().runtime().clone();
-            let operation = rt.operation();
-            let found = scan.next(row);
-            rt.operation_ends(operation);
-            found
-        })
+    /// As `next`, but returns a row that another transaction holds once, as it was committed last.
+    /// The next call locks that row, unless `unlock` comes before. Only a scan that locks rows by
+    /// their clustered keys meets such rows.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub fn next_or_peek(&mut self, row: &mut Row) -> Result<Given> {
+        if let Rows::Locked(scan) = &mut self.rows {
+            let given = scan.next_or_peek(row);
+            self.liveness.check()?;
+            return given;
+        }
+        Ok(if self.next(row)? { Given::Locked } else { Given::End })
     }
-}
 
-impl IndexScan {
+    /// Releases the lock of the last row, if this scan took it: the row is not wanted, or the
+    /// transaction has changed it and holds it by the change as well.
+    pub fn unlock(&mut self) {
+        if let Rows::Locked(scan) = &mut self.rows {
+            scan.unlock();
+        }
+    }
+
+    /// Counts the rows that it would still return, without reading them.
+    ///
+    /// # Errors
+    /// As `next`; `StatementCancelled`.
+    pub fn count(self) -> Result<u64> {
+        let found = match self.rows {
+            Rows::Table(scan) => (*scan).count(),
+            Rows::Index(scan) => (*scan).count(),
+            Rows::Locked(scan) => count_locked(*scan),
+        };
+        self.liveness.check()?;
+        found
+    }
+
+    /// Continues behind a row of a scan in the order of the clustered key, given by the row's
+    /// clustered key bytes ([`Row::key`]), also after the scan's end.
+    ///
+    /// # Errors
+    /// `TransactionEnded`; of storage; `DefinitionInvalid` for a scan in the order of an index.
+    pub fn resume_after(&mut self, key: &[u8]) -> Result<()> {
+        let found = match &mut self.rows {
+            Rows::Table(scan) => scan.resume_after(key),
+            Rows::Locked(scan) if !scan.is_by_index() => scan.resume_after(&[], key),
+            _ => Err(Error::new(Code::DefinitionInvalid)
+                .with("why", "a clustered key is no place in an index")),
+        };
+        self.liveness.check()?;
+        self.done = false;
+        found
+    }
+
     /// Reads the whole row of an entry that an index-only scan has returned, as the scan sees it;
     /// false if the row of a READ UNCOMMITTED scan has moved on.
     ///
@@ -116,8 +179,8 @@ impl IndexScan {
     /// `TransactionEnded`; of storage.
     pub fn fetch(&self, entry: &Row, row: &mut Row) -> Result<bool> {
         let found = match &self.rows {
-            Rows::Snapshot(scan) => scan.fetch_row(entry, row),
-            Rows::Locked(_) => {
+            Rows::Index(scan) => scan.fetch_row(entry, row),
+            Rows::Table(_) | Rows::Locked(_) => {
                 row.clone_from(entry);
                 Ok(true)
             }
@@ -126,73 +189,52 @@ impl IndexScan {
         found
     }
 
-    /// As `fetch`, of the entry that [`IndexScan::next_by`] gave last; `given` is the buffer that
-    /// it had.
+    /// As `fetch`, of the entry that [`Scan::next_by`] gave last; `given` is the buffer that it
+    /// had.
     ///
     /// # Errors
-    /// Of storage.
+    /// As `fetch`.
     pub fn fetch_last(&self, given: &Row, row: &mut Row) -> Result<bool> {
         match &self.rows {
-            Rows::Snapshot(scan) => {
+            Rows::Index(scan) => {
                 let found = scan.fetch_last(given, row);
                 self.liveness.check()?;
                 found
             }
-            Rows::Locked(_) => self.fetch(given, row),
+            Rows::Table(_) | Rows::Locked(_) => self.fetch(given, row),
         }
     }
 
-    pub(crate) fn new(rows: Rows<evenkeel_tables::IndexScan>, liveness: Liveness) -> Self {
-        Self { rows, begun: false, liveness }
-    }
-
-    /// Reads the next row into a reused buffer; false at the end.
-    ///
-    /// # Errors
-    /// `TransactionEnded`; of storage.
-    pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        let found = match std::mem::replace(&mut self.begun, true) {
-            false => self.first(row),
-            true => self.rows.next(row, evenkeel_tables::IndexScan::next),
-        };
-        // Afterwards: another thread may have ended the transaction meanwhile.
-        self.liveness.check()?;
-        found
-    }
-
-    /// Reads the columns of a plan of the next row, without a copy of the row: its clustered key
-    /// bytes, or none at the end. `row` is a buffer for what is not read so.
-    ///
-    /// # Errors
-    /// As `next`, and of [`Row::value`].
-    #[inline]
-    pub fn next_by<'s>(
-        &'s mut self,
-        plan: &mut RowPlan,
-        row: &'s mut Row,
-        give: impl FnMut(usize, ValueRef<'_>),
-    ) -> Result<Option<&'s [u8]>> {
-        if !self.begun || matches!(self.rows, Rows::Locked(_)) {
-            if !self.next(row)? {
-                return Ok(None);
+    /// Calls `f` with each remaining row; `f` returns false to stop.
+    pub(crate) fn each(mut self, f: &mut dyn FnMut(&Row) -> Result<bool>) -> Result<()> {
+        let mut row = Row::new();
+        while self.next(&mut row)? {
+            if !f(&row)? {
+                break;
             }
-            row.values_by(plan, give)?;
-            return Ok(Some(row.key()));
         }
-        let Rows::Snapshot(scan) = &mut self.rows else { return Ok(None) };
-        let found = scan.next_by(plan, row, give);
-        self.liveness.check()?;
+        Ok(())
+    }
+}
+
+/// The rows, each in a buffer of its own. Behind an error there are no more.
+impl Iterator for Scan {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Result<Row>> {
+        if self.done {
+            return None;
+        }
+        let found = self.next_row().transpose();
+        self.done = !matches!(found, Some(Ok(_)));
         found
     }
+}
 
-    /// Nearly all reading and waiting of a short scan happens here, so this call is measured.
-    fn first(&mut self, row: &mut Row) -> Result<bool> {
-        self.rows.next(row, |scan, row| {
-            let rt = scan.store().runtime().clone();
-            let operation = rt.operation();
-            let found = scan.next(row);
-            rt.operation_ends(operation);
-            found
-        })
+fn count_locked(mut scan: LockedScan) -> Result<u64> {
+    let (mut row, mut count) = (Row::new(), 0);
+    while scan.next(&mut row)? {
+        count += 1;
     }
+    Ok(count)
 }

@@ -2,7 +2,7 @@
 
 use crate::api::options::{Durability, Options, SETTINGS, Setting};
 use crate::engine::Engine;
-use crate::memory::memory_budget::MemoryBudget;
+use crate::memory::automatic_size::AutomaticSize;
 use evenkeel_base::{Code, Error, Result, sync::Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +11,6 @@ use std::time::Duration;
 pub(crate) struct Present {
     /// Held while a setting is changed.
     changing: Mutex<()>,
-    memory_size: AtomicU64,
     log_size: AtomicU64,
     durability: AtomicU64,
     lock_wait_ms: AtomicU64,
@@ -21,7 +20,6 @@ impl Present {
     pub(crate) fn new(options: &Options) -> Present {
         Present {
             changing: Mutex::default(),
-            memory_size: AtomicU64::new(options.memory_size),
             log_size: AtomicU64::new(options.log_size),
             durability: AtomicU64::new(number_of(options.durability)),
             lock_wait_ms: AtomicU64::new(options.lock_wait_timeout.as_millis() as u64),
@@ -54,14 +52,12 @@ fn setting(name: &str) -> Result<&'static Setting> {
 }
 
 impl Engine {
-    /// Divides memory anew. Parts that grew may be used at once. Parts that shrank give memory back
-    /// in the background: no caller waits while frames are emptied and undo is spilled.
+    /// 0 makes the size automatic.
     fn set_memory(&self, memory: u64) -> Result<()> {
-        let shares = MemoryBudget::of(memory).with(&self.options.geometry);
-        self.lending.set(&shares)?;
-        self.txns.set_memory(shares.undo_bytes as usize, shares.lock_bytes as usize);
-        self.store.set_build_arena(shares.build_bytes as usize);
-        Ok(())
+        match memory {
+            0 => self.memory_size.follow(AutomaticSize::of(self.options.machine_bytes())),
+            bytes => self.memory_size.fix(bytes),
+        }
     }
 
     /// # Errors
@@ -87,10 +83,7 @@ impl Engine {
         let present = &self.present;
         let _one = present.changing.lock();
         let place = match name {
-            "memory_size" => {
-                self.set_memory(value)?;
-                &present.memory_size
-            }
+            "memory_size" => return self.set_memory(value),
             "log_size" => {
                 self.log.set_log_bytes(value);
                 &present.log_size
@@ -113,7 +106,7 @@ impl Engine {
         let (present, options) = (&self.present, &self.options);
         let load = |place: &AtomicU64| place.load(Ordering::Relaxed);
         Ok(match setting(name)?.name {
-            "memory_size" => load(&present.memory_size),
+            "memory_size" => self.memory_size.get(),
             "durability" => load(&present.durability),
             "lock_wait_timeout" => load(&present.lock_wait_ms),
             "log_size" => load(&present.log_size),

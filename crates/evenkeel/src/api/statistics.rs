@@ -20,9 +20,9 @@ impl Database {
     /// #     .primary_key(&["id"])
     /// #     .index(IndexSpec::new("by_town", &["town"]));
     /// # db.create_table("people", &spec)?;
-    /// let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    /// let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
     /// for id in 0..60i64 {
-    ///     txn.table("people")?.insert(&[id.into(), (id % 4).into()])?;
+    ///     txn.table("people")?.insert((id, id % 4))?;
     /// }
     /// txn.commit()?;
     /// db.analyze_table("people")?;

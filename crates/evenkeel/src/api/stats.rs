@@ -4,7 +4,7 @@
 use crate::Database;
 use evenkeel_base::wait_event::StallFigures;
 use evenkeel_base::{Cause, Code, Result, metrics::Metric};
-use evenkeel_format::superblock;
+use evenkeel_format::superblock::{self, Superblock};
 use evenkeel_io::Rng;
 pub use evenkeel_tables::TableCheck as CheckReport;
 use evenkeel_tables::{Table, TableState};
@@ -46,6 +46,16 @@ pub struct Info {
     pub log_end_lsn: u64,
     /// Format versions: superblock, page, log, run, catalog.
     pub versions: [u16; 5],
+    /// Feature bits of the superblock: compatible, read-only, incompatible. A version that does not
+    /// know a bit keeps it, may only read the directory, or refuses it.
+    pub features: [u64; 3],
+    /// The line of history that the directory belongs to, drawn at creation and by a restore; 0 in
+    /// a directory of superblock version 1 that is open read-only.
+    pub timeline: u128,
+    /// The timeline that a restore took the directory from; 0 for none.
+    pub parent_timeline: u128,
+    /// Where this timeline left its parent.
+    pub fork_lsn: u64,
 }
 
 /// Figures of a table.
@@ -100,6 +110,7 @@ impl Database {
     /// What the superblock and the log say now.
     pub fn info(&self) -> Info {
         let superblock = self.engine.checkpointer.superblock();
+        let Superblock { features, timeline, .. } = superblock;
         Info {
             page_size: superblock.page_size,
             database_id: superblock.database_id.0,
@@ -109,12 +120,16 @@ impl Database {
             checkpoint_lsn: superblock.checkpoint.0,
             log_end_lsn: self.engine.log.end().0,
             versions: [
-                superblock::SUPERBLOCK_VERSION,
+                superblock.version,
                 superblock::PAGE_VERSION,
                 superblock::LOG_VERSION,
                 superblock::RUN_VERSION,
                 superblock::CATALOG_VERSION,
             ],
+            features: [features.compatible, features.read_only, features.incompatible],
+            timeline: timeline.id,
+            parent_timeline: timeline.parent,
+            fork_lsn: timeline.fork.0,
         }
     }
 
@@ -191,6 +206,10 @@ impl Database {
                     all.entries += one.entries;
                     all.problems.extend(one.problems);
                     all.notes.extend(one.notes);
+                    let damaged = one.indexes_damaged.iter().map(|i| format!("{name}.{i}"));
+                    all.indexes_damaged.extend(damaged);
+                    all.rows_damaged |= one.rows_damaged;
+                    all.pages_unreachable |= one.pages_unreachable;
                 }
                 Err(error) if error.code() == Code::TableMissing => {}
                 Err(error) => all.problems.push(format!("table {name}: {error}")),

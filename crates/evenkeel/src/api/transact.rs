@@ -22,8 +22,8 @@ impl Database {
     /// ```
     #[doc = include_str!("people.md")]
     /// let moved = db.transact(|txn| {
-    ///     let mut people = txn.table("people")?;
-    ///     people.update(&[Int(1)], &[(1, Text("Bergen"))])
+    ///     let people = txn.table("people")?;
+    ///     people.update(1, &[("town", "Bergen")])
     /// })?;
     /// assert!(moved);
     /// # Ok::<(), evenkeel::Error>(())
@@ -31,7 +31,7 @@ impl Database {
     ///
     /// # Errors
     /// What `body` returns; as `begin` and `Txn::commit`.
-    pub fn transact<R>(&self, body: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
+    pub fn transact<R>(&self, body: impl FnMut(&Txn) -> Result<R>) -> Result<R> {
         self.transact_with(Isolation::default(), body)
     }
 
@@ -44,7 +44,7 @@ impl Database {
     pub fn transact_with<R>(
         &self,
         isolation: Isolation,
-        mut body: impl FnMut(&mut Txn) -> Result<R>,
+        mut body: impl FnMut(&Txn) -> Result<R>,
     ) -> Result<R> {
         let rt = &self.engine.rt;
         let begun_ns = rt.env.now_ns();
@@ -54,7 +54,7 @@ impl Database {
             if tries > 0 {
                 txn.set_gets_exclusive();
             }
-            let error = match body(&mut txn) {
+            let error = match body(&txn) {
                 Ok(result) => {
                     txn.commit()?;
                     return Ok(result);

@@ -265,7 +265,7 @@ mod tests {
         let rt = sim.runtime();
         let write = move || {
             for id in 0..200 {
-                let mut txn =
+                let txn =
                     writes.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
                 txn.table("t").expect("there").insert(&[ValueRef::Int(id)]).expect("inserts");
                 txn.commit().expect("commits");

@@ -5,8 +5,8 @@
 //!
 //! Invariants: a part gives memory up before another gets it, so together they never use more than
 //! `memory_size`. A pool in use shrinks as its frames become free, and the freed memory is passed
-//! on step by step. A new `memory_size` is divided anew, and lending begins from the division at
-//! rest.
+//! on step by step. A new `memory_size` is divided in the present proportions, so memory
+//! that is lent stays lent.
 
 use crate::memory::memory_budget::{self, MemoryBudget};
 use crate::memory::memory_law::{Division, Lendable, NAMES_PER_WAKE, Seen};
@@ -48,7 +48,9 @@ struct State {
     full_generations: u64,
     lent_to_builds: u64,
     /// Pages evicted since blocks last wanted room; the maximum if blocks never wanted any.
-    quiet_pages: u64,
+    idle_pages: u64,
+    /// A cache wanted more memory than there is, since `take_wants`.
+    wants: bool,
 }
 
 impl MemoryArbiter {
@@ -73,7 +75,8 @@ impl MemoryArbiter {
             seen: Seen::default(),
             full_generations: runs.full_generations(),
             lent_to_builds: 0,
-            quiet_pages: u64::MAX,
+            idle_pages: u64::MAX,
+            wants: false,
         };
         let lending = Arc::new(MemoryArbiter {
             rt: rt.clone(),
@@ -102,7 +105,7 @@ impl MemoryArbiter {
         self.state.lock().seen.hits_per_step = hits;
     }
 
-    /// Divides memory anew after a change of `memory_size`.
+    /// Divides memory after a change of `memory_size`.
     ///
     /// # Errors
     /// `PoolTooSmall`.
@@ -111,7 +114,10 @@ impl MemoryArbiter {
         {
             let mut state = self.state.lock();
             state.lendable = shares.lendable(self.pages.bytes_min() as u64);
-            state.target = state.lendable.base;
+            state.target = match self.lends {
+                true => state.lendable.in_proportion(state.target),
+                false => state.lendable.base,
+            };
             state.seen = Seen::default();
             self.bring_about(&mut state)?;
         }
@@ -130,6 +136,11 @@ impl MemoryArbiter {
         (!self.state.lock().is_reached).then_some(SHRINK_REST)
     }
 
+    /// Whether a cache wanted more memory than there is, since the last call.
+    pub(crate) fn take_wants(&self) -> bool {
+        std::mem::take(&mut self.state.lock().wants)
+    }
+
     /// Evaluates the misses and moves memory once.
     ///
     /// # Errors
@@ -146,12 +157,12 @@ impl MemoryArbiter {
         let left = self.pages.ghosts().take_wants();
         seen.frames_are_full = left > 0;
         seen.blocks_want = self.runs.ghosts().take_wants() > 0;
-        state.quiet_pages = match seen.blocks_want {
+        state.idle_pages = match seen.blocks_want {
             true => 0,
-            false => state.quiet_pages.saturating_add(left),
+            false => state.idle_pages.saturating_add(left),
         };
         let frames = state.pool_bytes / self.pages.page_size() as u64;
-        seen.blocks_are_quiet = state.quiet_pages >= frames;
+        seen.blocks_are_idle = state.idle_pages >= frames;
         seen.blocks_unused = self.runs.block_bytes_unused();
         seen.memtable_bytes = self.runs.memory().0;
         seen.lent_to_builds = lent;
@@ -163,6 +174,9 @@ impl MemoryArbiter {
             false => state.target,
         };
         let moves = next != state.target;
+        let seen = &state.seen;
+        let missed = seen.frame_hits.max(seen.block_hits) >= seen.hits_per_step.max(1);
+        state.wants |= !moves && (seen.frames_are_full || seen.blocks_want || missed);
         if moves || state.seen.is_old() {
             state.seen = Seen { hits_per_step: state.seen.hits_per_step, ..Seen::default() };
         }

@@ -22,7 +22,7 @@ pub(crate) struct MemoryBudget {
     /// Page images in frames.
     pub pool_bytes: u64,
     /// State of frames and the page table.
-    pub translation_bytes: u64,
+    pub page_table_bytes: u64,
     /// Two generations of the memtable.
     pub memtable_bytes: u64,
     /// One generation.
@@ -74,10 +74,10 @@ impl MemoryBudget {
             + undo_bytes
             + lock_bytes;
         let frames = memory.saturating_sub(fixed);
-        let translation_bytes = frames / (PAGE_BYTES_MIN + FRAME_BYTES) * FRAME_BYTES;
+        let page_table_bytes = frames / (PAGE_BYTES_MIN + FRAME_BYTES) * FRAME_BYTES;
         let shares = MemoryBudget {
-            pool_bytes: frames - translation_bytes,
-            translation_bytes,
+            pool_bytes: frames - page_table_bytes,
+            page_table_bytes,
             memtable_bytes,
             generation_bytes,
             cache_bytes,
@@ -131,7 +131,7 @@ impl MemoryBudget {
 
     fn sum(&self) -> u64 {
         self.pool_bytes
-            + self.translation_bytes
+            + self.page_table_bytes
             + self.memtable_bytes
             + self.cache_bytes
             + self.resident_bytes
@@ -155,8 +155,8 @@ mod tests {
                 let s = MemoryBudget::of(bytes);
                 assert_eq!(s.sum(), bytes);
                 assert!(s.memtable_bytes <= bytes / 4 && s.resident_bytes <= bytes / 8);
-                assert!(s.undo_bytes <= bytes / 8 && s.translation_bytes <= bytes / 10);
-                assert!(s.pool_bytes + s.translation_bytes >= bytes / 32 * 7, "{s:?}");
+                assert!(s.undo_bytes <= bytes / 8 && s.page_table_bytes <= bytes / 10);
+                assert!(s.pool_bytes + s.page_table_bytes >= bytes / 32 * 7, "{s:?}");
                 let borrowed = s.generation_bytes + s.build_bytes;
                 assert!(borrowed <= s.cache_bytes + bytes / 16 + 16, "{s:?}");
             }

@@ -59,7 +59,7 @@ pub(crate) struct Seen {
     /// Blocks just written found no room.
     pub blocks_want: bool,
     /// Blocks found room while as many pages were evicted as there are.
-    pub blocks_are_quiet: bool,
+    pub blocks_are_idle: bool,
     /// Bytes that blocks have and do not use now.
     pub blocks_unused: u64,
     /// Hits of one side that ask for a step.
@@ -108,6 +108,21 @@ impl Lendable {
         Division { frames: self.base.frames + self.base.blocks - blocks, blocks, ..self.base }
     }
 
+    /// The division of this memory in the proportions of `now`, a division of another total. Memory
+    /// that is lent stays lent: a small change of the size does not evict pages that readers
+    /// brought in.
+    pub(crate) fn in_proportion(&self, now: Division) -> Division {
+        let before = now.sum().max(1);
+        let part =
+            |bytes: u64| (u128::from(bytes) * u128::from(self.total) / u128::from(before)) as u64;
+        let generation = part(now.generation).clamp(self.generation_min, self.base.generation);
+        let left = self.total - 2 * generation;
+        let blocks = part(now.blocks).max(self.blocks_min).min(left - self.frames_min);
+        let frames = left - blocks;
+        let on_call = part(now.on_call).min(frames.saturating_sub(self.base.frames));
+        Division { frames, blocks, generation, on_call }
+    }
+
     /// The next division after these observations; `now` itself if nothing moves.
     pub(crate) fn next(&self, now: Division, seen: &Seen) -> Division {
         let mut next = now;
@@ -147,7 +162,7 @@ impl Lendable {
         let blocks_least = self.blocks_least(seen);
         let idle = seen.blocks_unused.saturating_sub(self.step);
         let moved = idle.min(next.blocks.saturating_sub(blocks_least));
-        let moves = seen.frames_are_full && seen.blocks_are_quiet && moved >= self.step / 2;
+        let moves = seen.frames_are_full && seen.blocks_are_idle && moved >= self.step / 2;
         if moves {
             next.blocks -= moved;
             next.frames += moved;

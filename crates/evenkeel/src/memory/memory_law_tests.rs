@@ -1,6 +1,7 @@
 //! The law of lending by tables and by properties.
 
 use super::*;
+use crate::memory::memory_budget::MemoryBudget;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -23,8 +24,8 @@ fn often(now: Division, seen: &Seen, times: usize) -> Division {
 #[test]
 fn memory_moves_only_on_need() {
     let law = lendable();
-    for quiet in [seen(0, 0), seen(99, 0), seen(0, 99), seen(150, 100), seen(100, 199)] {
-        assert_eq!(law.next(REST, &quiet), REST, "{quiet:?}");
+    for idle in [seen(0, 0), seen(99, 0), seen(0, 99), seen(150, 100), seen(100, 199)] {
+        assert_eq!(law.next(REST, &idle), REST, "{idle:?}");
     }
     let busy = Seen { full_generations: 3, ..seen(150, 140) };
     assert_eq!(law.next(REST, &busy), REST, "a generation at its size has nothing to get back");
@@ -94,8 +95,8 @@ fn a_build_keeps_the_memory_lent_to_it() {
 
 /// Frames are full, and blocks leave this many bytes unused.
 fn idle(blocks_unused: u64) -> Seen {
-    let (frames_are_full, blocks_are_quiet) = (true, true);
-    Seen { frames_are_full, blocks_are_quiet, blocks_unused, ..seen(0, 0) }
+    let (frames_are_full, blocks_are_idle) = (true, true);
+    Seen { frames_are_full, blocks_are_idle, blocks_unused, ..seen(0, 0) }
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn full_frames_take_all_but_a_step_of_the_unused_block_memory() {
     }
     let fits = Seen { frames_are_full: false, ..idle(50 * MIB) };
     assert_eq!(law.next(REST, &fits), REST, "who lets nothing go needs nothing");
-    let not_long = Seen { blocks_are_quiet: false, ..idle(50 * MIB) };
+    let not_long = Seen { blocks_are_idle: false, ..idle(50 * MIB) };
     assert_eq!(law.next(REST, &not_long), REST, "they wanted it a short time ago");
     // Memory lent to a build is in use.
     let lent = Seen { lent_to_builds: 50 * MIB, ..idle(60 * MIB) };
@@ -122,7 +123,7 @@ fn full_frames_take_all_but_a_step_of_the_unused_block_memory() {
 fn blocks_get_back_their_unused_memory_and_no_more() {
     let law = lendable();
     let loaded = law.next(REST, &idle(50 * MIB));
-    let wanted = Seen { blocks_want: true, blocks_are_quiet: false, ..idle(0) };
+    let wanted = Seen { blocks_want: true, blocks_are_idle: false, ..idle(0) };
     let one = law.next(loaded, &wanted);
     assert_eq!((one.blocks, one.sum()), (loaded.blocks + law.step, law.total));
     assert_eq!(often(loaded, &wanted, 100), REST);
@@ -158,7 +159,7 @@ proptest! {
                 block_hits,
                 frames_are_full: unused.0 > 1,
                 blocks_want: unused.1 == 2,
-                blocks_are_quiet: unused.1 == 0,
+                blocks_are_idle: unused.1 == 0,
                 blocks_unused: now.blocks / 4 * unused.0,
                 hits_per_step: 50,
                 full_generations,
@@ -188,4 +189,34 @@ fn redo_borrows_the_memory_of_run_blocks_until_they_are_read() {
     assert_eq!(redo.generation, REST.generation);
     let back = often(redo, &seen(0, 100), 100);
     assert!(back.blocks >= REST.blocks, "{back:?}");
+}
+
+#[test]
+fn a_new_size_keeps_what_is_lent() {
+    let law = lendable();
+    let all = often(REST, &seen(400, 0), 100);
+    let more = MemoryBudget::of(law.total * 2 / 26 * 32).lendable(MIB);
+    let next = more.in_proportion(all);
+    assert!(next.frames > all.frames * 3 / 2, "{next:?}");
+    assert_eq!(next.sum(), more.total);
+}
+
+proptest! {
+    /// A change of the size from any division to any size keeps the sum and each minimum.
+    #[test]
+    fn a_new_size_is_divided_whole(
+        before in 16..20_000u64, after in 16..20_000u64, frame_hits in 0..1000u64,
+        block_hits in 0..1000u64, times in 0..100usize,
+    ) {
+        let lendable = |mib: u64| MemoryBudget::of(mib * MIB).lendable(MIB);
+        let (old, new) = (lendable(before), lendable(after));
+        let seen = seen(frame_hits, block_hits);
+        let now = (0..times).fold(old.base, |now, _| old.next(now, &seen));
+        let next = new.in_proportion(now);
+        prop_assert_eq!(next.sum(), new.total);
+        prop_assert!(next.frames >= new.frames_min && next.blocks >= new.blocks_min);
+        prop_assert!((new.generation_min..=new.base.generation).contains(&next.generation));
+        prop_assert!(next.on_call <= next.frames.saturating_sub(new.base.frames));
+        prop_assert_eq!(new.in_proportion(new.base).sum(), new.total);
+    }
 }

@@ -347,7 +347,7 @@ impl Recovery<'_> {
                 SECTION_TXNS => self.txns.restore(section)?,
                 SECTION_CHAINS => self.chains.restore(section)?,
                 _ => {
-                    let error = Error::new(Code::BadEncoding).with("what", "checkpoint section");
+                    let error = Error::new(Code::NewerFormat).with("part", "checkpoint");
                     return Err(error.with("section", id));
                 }
             }

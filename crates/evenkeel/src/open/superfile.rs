@@ -2,6 +2,11 @@
 //! Invariants: the slot that is not being written is whole and names a checkpoint that is still in
 //! the log. The sequences of the two slots differ by one, and an even sequence is in the first
 //! slot.
+//!
+//! A directory of superblock version 1 is converted by the first update after an open for writing,
+//! which is a write of one slot like any other: until it is whole, the other slot of version 1
+//! counts, and the next open converts again. From then on the newest slot is of version 2, and
+//! builds that know only version 1 refuse the directory. An open for reading converts nothing.
 
 use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Error, Result, sync::Mutex};
@@ -81,6 +86,14 @@ impl SuperFile {
         Ok(slot_problems(&read(&*self.file)?, &self.get()))
     }
 
+    /// Refuses to write to a directory that a newer version lets others only read.
+    ///
+    /// # Errors
+    /// `NewerFormat` naming the features.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.get().check_writable().map_err(|e| e.with("file", SUPER_FILE))
+    }
+
     /// Changes the superblock and makes it durable. One caller at a time (the checkpointer, or open
     /// and close when it does not run).
     ///
@@ -105,6 +118,17 @@ impl SuperFile {
         *state = next;
         Ok(())
     }
+}
+
+/// A number for a new timeline; zero means that there is none.
+///
+/// A restore gives its copy a timeline of its own: with `Superblock::leave_timeline` and this, on
+/// the superblock that it took from the backup, before `SuperFile::create` writes it as the last
+/// file of the copy. `fork` is the end of the log that was restored. `create` writes both slots, so
+/// no fallback to the older slot returns to the parent.
+pub(crate) fn draw_timeline(rt: &Runtime) -> u128 {
+    let half = || u128::from(rt.env.random());
+    (half() << 64 | half()).max(1)
 }
 
 fn read(file: &dyn File) -> Result<Vec<u8>> {
@@ -143,11 +167,13 @@ fn write_slot(file: &dyn File, slot: &Superblock) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_base::{DatabaseId, Lsn, PageNo};
+    use evenkeel_base::{Code, DatabaseId, Lsn, PageNo};
+    use evenkeel_format::superblock::{Features, SUPERBLOCK_VERSION, Timeline};
     use evenkeel_io::sim::{CrashPolicy, SimDisk, SimEnv, SimOptions, catch_crash};
 
     fn first() -> Superblock {
         Superblock {
+            version: SUPERBLOCK_VERSION,
             sequence: 1,
             database_id: DatabaseId(7),
             page_size: 4096,
@@ -157,7 +183,95 @@ mod tests {
             redo: Lsn(100),
             catalog_root: PageNo(3),
             page_redo: Lsn(100),
+            features: Features { compatible: 4, ..Features::default() },
+            timeline: Timeline { id: 17, ..Timeline::default() },
         }
+    }
+
+    fn of_version_1() -> Superblock {
+        let (features, timeline) = (Features::default(), Timeline::default());
+        Superblock { version: 1, features, timeline, ..first() }
+    }
+
+    /// The file is of version 1 or 2 wherever the machine stops, and the next open ends with 2.
+    #[test]
+    fn a_conversion_that_is_cut_short_is_made_again() {
+        let cuts = (1..=4).flat_map(|n| CrashPolicy::ALL.iter().map(move |policy| (n, *policy)));
+        let (mut old, mut new) = (0, 0);
+        for (cut, policy) in cuts {
+            let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+            let rt = sim.runtime();
+            drop(SuperFile::create(&rt, of_version_1()).expect("creates"));
+            sim.disk().crash_at_change(sim.disk().changes() + cut);
+            let convert = |rt: &Runtime| -> Result<Superblock> {
+                let file = SuperFile::open(rt, true)?;
+                file.update(rt, |slot| slot.convert(|| draw_timeline(rt)))?;
+                Ok(file.get())
+            };
+            let done = catch_crash(|| convert(&rt));
+            for seed in 1..20 {
+                let after = SimEnv::on(sim.disk().crash(policy, seed), SimOptions::quiet(1));
+                let rt = after.runtime();
+                let found = SuperFile::open(&rt, false).expect("opens").get();
+                match (found.version, &done) {
+                    (1, Some(Ok(_))) => panic!("{cut} {policy:?} {seed}: the conversion is lost"),
+                    (1, _) => {
+                        assert_eq!(found, of_version_1());
+                        old += 1;
+                    }
+                    _ => {
+                        assert_eq!((found.version, found.sequence), (2, 2));
+                        assert!(found.timeline.id != 0 && found.timeline.parent == 0);
+                        new += 1;
+                    }
+                }
+                let converted = convert(&rt).expect("converts");
+                assert_eq!(converted.version, 2);
+                if found.version == 2 {
+                    assert_eq!(converted.timeline, found.timeline, "drawn once");
+                }
+                let again = SuperFile::open(&rt, true).expect("opens").get();
+                assert_eq!(again, converted, "{cut} {policy:?} {seed}");
+            }
+        }
+        assert!(old > 0 && new > 0, "{old} {new}");
+    }
+
+    #[test]
+    fn a_restored_directory_has_a_timeline_of_its_own_in_both_slots() {
+        for superblock in [first(), of_version_1()] {
+            let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+            let rt = sim.runtime();
+            let mut new = superblock.clone();
+            new.leave_timeline(|| draw_timeline(&rt), Lsn(90));
+            drop(SuperFile::create(&rt, new).expect("creates"));
+            let opened = SuperFile::open(&rt, true).expect("opens").get();
+            let Timeline { id, parent, fork } = opened.timeline;
+            assert_eq!((opened.version, fork), (SUPERBLOCK_VERSION, Lsn(90)));
+            assert!(id != 0 && parent != 0 && id != parent);
+            assert_eq!(opened.features, superblock.features, "unknown compatible features stay");
+            if superblock.version > 1 {
+                assert_eq!(parent, superblock.timeline.id);
+            }
+            let file = rt.env.open(SUPER_FILE, OpenMode::READ).expect("opens");
+            for slot in read(&*file).expect("reads").chunks(SLOT_BYTES) {
+                let slot = Superblock::decode(slot).expect("known").expect("whole");
+                assert_eq!(slot.timeline, opened.timeline);
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_that_may_only_be_read_is_not_written() {
+        let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+        let features = Features { read_only: 1 << 5, ..Features::default() };
+        let rt = sim.runtime();
+        drop(SuperFile::create(&rt, Superblock { features, ..first() }).expect("creates"));
+        let file = SuperFile::open(&rt, false).expect("may be read");
+        let error = file.check_writable().expect_err("may only be read");
+        assert_eq!(error.code(), Code::NewerFormat, "{error}");
+        assert_eq!(error.context("file"), Some(SUPER_FILE));
+        assert_eq!(error.context("found"), Some("0x20"));
     }
 
     /// A write of a slot that is cut short anywhere leaves the superblock before it.

@@ -316,6 +316,11 @@ impl DataBlock {
         let entries = &self.raw[..self.entries_end as usize];
         let mut r = Reader::new(entries.get(at as usize..).unwrap_or(&[]), "run block");
         let flags = r.u8()?;
+        let op = flags & OPS;
+        let both = TIMESTAMP | PENDING;
+        if !entry_op::is_known(op) || flags & both == both || flags & 0x80 != 0 {
+            return Err(r.newer("flags", format_args!("{flags:#04x}")));
+        }
         let shared = r.varint()? as usize;
         let suffix = r.varint()? as usize;
         let pk_len = if flags & PK_LEN != 0 { r.varint32()? } else { pk_len };
@@ -332,10 +337,6 @@ impl DataBlock {
         } else {
             RunVersion::Committed(Lsn::ZERO)
         };
-        let op = flags & OPS;
-        if op & (entry_op::INS | entry_op::DEL) == 0 || flags & 0x80 != 0 {
-            return Err(r.bad("flags"));
-        }
         let next = (entries.len() - r.rest().len()) as u32;
         let repeats = replace_end(key, shared, suffix);
         let value_len = value.len() as u32;

@@ -83,12 +83,18 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Takes raw bytes. # Errors: `BadEncoding`.
+    /// Takes raw bytes. # Errors: `BadEncoding`; `NewerFormat` for another hash.
     pub fn decode(raw: Box<[u8]>) -> Result<Filter> {
         let mut r = Reader::new(&raw, "run filter");
         let (hash, probes, zero, lines) = (r.u8()?, r.u8()?, r.u16()?, r.u32()?);
         let bytes = u64::from(lines) * LINE as u64;
-        if hash != 1 || probes != PROBES || zero != 0 || lines == 0 {
+        for (field, found, known) in [("hash", hash, 1), ("probes", probes, PROBES)] {
+            if found != known {
+                return Err(r.newer(field, found));
+            }
+        }
+        r.zero("zero", &zero.to_le_bytes())?;
+        if lines == 0 {
             return Err(r.bad("head"));
         }
         if bytes != r.rest().len() as u64 {

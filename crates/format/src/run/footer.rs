@@ -220,7 +220,7 @@ impl Trailer {
         let mut r = Reader::new(bytes, "run trailer");
         let (magic, version, crc) = (r.u64()?, r.u32()?, r.u32()?);
         let trailer = Trailer { file: r.u64()?, footer_position: r.u64()?, footer_len: r.u32()? };
-        r.u32()?;
+        let zero = r.u32()?;
         r.finish()?;
         if magic != MAGIC || crc32c(database.crc32c(&bytes[..12]), &bytes[16..]) != crc {
             return Err(damaged("trailer checksum"));
@@ -229,6 +229,11 @@ impl Trailer {
             return Err(Error::new(Code::RunVersionUnknown)
                 .with("file", format_args!("runs/{file:08}.run"))
                 .with("version", version));
+        }
+        if zero != 0 {
+            return Err(Error::new(Code::RunVersionUnknown)
+                .with("file", format_args!("runs/{file:08}.run"))
+                .with("reserved", zero));
         }
         if trailer.file != file || trailer.footer_len as usize > META_BYTES_MAX {
             return Err(damaged("trailer identity"));

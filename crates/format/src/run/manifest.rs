@@ -73,7 +73,7 @@ pub fn encode_manifest(ops: &[ManifestOp]) -> Vec<u8> {
     out
 }
 
-/// Decodes edits. # Errors: `BadEncoding`.
+/// Decodes edits. # Errors: `BadEncoding`; `NewerFormat` for an unknown edit.
 pub fn decode_manifest(body: &[u8]) -> Result<Vec<ManifestOp>> {
     let mut r = Reader::new(body, "manifest");
     let mut ops = Vec::new();
@@ -93,7 +93,7 @@ pub fn decode_manifest(body: &[u8]) -> Result<Vec<ManifestOp>> {
                 age_high: Generation(r.varint()?),
             },
             8 => ManifestOp::Trim(IndexId(r.varint32()?), r.varint()?, r.bytes()?.to_vec()),
-            _ => return Err(r.bad("unknown edit")),
+            op => return Err(r.newer("edit", op)),
         });
     }
     Ok(ops)

@@ -155,8 +155,8 @@ pub fn catch_crash<R>(f: impl FnOnce() -> R) -> Option<R> {
 /// are the same without this.
 pub fn drive_beside_others(n: usize) {
     // Counted first, because afterwards only one is visible.
-    crate::os::bound_heaps(crate::real::cores());
-    crate::os::stay_on_nth(n);
+    crate::platform::bound_heaps(crate::real::cores());
+    crate::platform::stay_on_nth(n);
 }
 
 impl SimEnv {
@@ -281,9 +281,9 @@ impl SimEnv {
             panicked.store(panic.is_some(), Ordering::SeqCst);
             scheduler.end(slot, panic);
         };
-        let cpu = *self.scheduler.cpu.get_or_init(crate::os::current_cpu);
+        let cpu = *self.scheduler.cpu.get_or_init(crate::platform::current_cpu);
         let builder = std::thread::Builder::new().name(name.to_string());
-        match crate::os::spawn_on(cpu, || builder.spawn(thread)) {
+        match crate::platform::spawn_on(cpu, || builder.spawn(thread)) {
             Ok(_) => Ok(task),
             Err(e) => {
                 self.scheduler.end(slot, None);

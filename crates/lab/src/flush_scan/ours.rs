@@ -15,7 +15,8 @@ use evenkeel_log::Limits;
 use evenkeel_pages::CLEANERS;
 use evenkeel_pages::dirty::{Dirty, Draining, Surroundings};
 use evenkeel_pages::pacer::Pacer;
-use evenkeel_pages::pacing::{self, Quota, TICK_NS};
+use evenkeel_pages::quota::{self, Quota};
+use evenkeel_sched::laws::pacing::TICK_NS;
 use evenkeel_sched::{Class, Governor, PriorityGovernor};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -242,7 +243,7 @@ impl Pool<'_> {
         self.note(Op::Older(required));
         let hold_up = self.locked(time, |pool| pool.dirty.older_than(required)).1;
         let none_cold = |_| Vec::new();
-        let beat = pacing::beat(&self.quota, time, most, hold_up, self.in_flight, none_cold);
+        let beat = quota::beat(&self.quota, time, most, hold_up, self.in_flight, none_cold);
         self.note(Op::Take(beat.old.pages));
         let mut taken = Vec::new();
         self.locked(time, |pool| {

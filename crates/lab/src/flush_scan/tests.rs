@@ -169,19 +169,19 @@ fn scans_meet_unpinnable_pages_while_writers_run() {
     let (mut first, mut second) = (Tally::default(), Tally::default());
     let mut own = 0;
     for seed in 0..8 {
-        // A busy disk: what is under I/O when a page of the build is written ends before it does.
+        // A busy disk: writes under way when a page of the build is written end before that write.
         let setup = Setup { own: 600, recent: 6_600, io_ns: 2_000_000, ..Setup::new(50, seed) };
         let setup = Setup { before_s: 0, shown_s: 0, ..setup };
         first.add(&run_scan(&setup, Scan::Optimistic { latched: false }).tally);
         second.add(&run_scan(&setup, Scan::Optimistic { latched: true }).tally);
         own += setup.own;
     }
-    // Few pages, as was reported, and the second pass only has to do those.
+    // The skipped pages are few, as reported, and the second pass visits only those.
     assert!(second.missed > 0 && second.missed < own / 10, "{second:?}");
     assert_eq!(second.lost, 0, "{second:?}");
     assert!(second.scans <= 2 * 8 * 8 + second.missed, "{second:?}");
-    // Without the lock a page under I/O was taken for free, and when it left the list the place was
-    // lost, and the rest of that list left to the scan that restarts.
+    // Without the lock the pass took a page under I/O for a free one. When that page left the list,
+    // the pass lost its place and left the rest of the list to the restarting scan.
     assert!(first.lost > 0 && first.missed == 0 && first.page_locks == 0, "{first:?}");
     assert!(first.lost < second.missed && first.steps > second.steps, "{first:?} {second:?}");
     assert_eq!((first.flushed, second.flushed), (own, own));
@@ -245,8 +245,8 @@ fn our_build_shares_the_disk_with_the_cleaner() {
 }
 
 /// Buckets as a plain row: the bucket of each dirty page, and of each frame that was not handed to
-/// a cleaner. Which entries of the engine's maps are visited follows from a look at every page each
-/// time.
+/// a cleaner. The entries of the engine's maps that are visited follow from an examination of every
+/// page each time.
 #[derive(Default)]
 struct ByHand {
     bucket_bytes: u64,

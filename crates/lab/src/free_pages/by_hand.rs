@@ -139,14 +139,14 @@ const PROVIDER: u32 = 0;
 /// Worker 0 is the provider; these are the cleaners.
 const CLEANERS: [u32; 2] = [1, 2];
 
-/// The supply that is woken, with its marks and bounds as numbers.
+/// The free list that is woken, with its marks and bounds as numbers.
 pub struct Events {
     stamps: Stamps,
     low: u64,
     hand: usize,
     cold: Vec<u32>,
     waiting: Vec<u32>,
-    /// A thread has seen since the supply's last run that few frames are left.
+    /// A thread has seen since the free list's last run that few frames are left.
     seen_low: bool,
     /// Notifications not yet handled: of the provider, of threads without a frame, of the cleaners.
     rung: [bool; 3],

@@ -1,11 +1,11 @@
 //! The providers of free frames: LRU managers that sleep on timers, as reported, and the engine's
-//! supply, which is woken by an event.
+//! free list, which is woken by an event.
 
 use super::setup::Setup;
 use super::sim::{Event, Frame, Got, Provider, World};
 use evenkeel_pages::CLEANERS;
 use evenkeel_pages::free_list::{Clock, FreeList};
-use evenkeel_pages::pacing::{self, Quota};
+use evenkeel_pages::quota::{self, Quota};
 use std::collections::VecDeque;
 
 /// One pool instance of the reported engine.
@@ -147,13 +147,13 @@ struct Cleaner {
     taken: usize,
 }
 
-/// The engine's supply.
+/// The engine's free list.
 pub struct Events {
-    supply: FreeList,
+    free_list: FreeList,
     free: Vec<u32>,
     hand: usize,
     waiting: Vec<u32>,
-    /// Number of the supply's notifications that have been handled.
+    /// Number of the free list's notifications that have been handled.
     seen: u64,
     seen_freed: u64,
     provider_due: bool,
@@ -165,26 +165,26 @@ pub struct Events {
 impl Events {
     /// The initial state: free frames up to the high-water mark.
     pub fn new(setup: &Setup) -> Events {
-        let supply = FreeList::new(setup.frames as usize);
-        let high = supply.high() as u64;
-        // The supply begins with all frames free; the frames that have a page are taken from it.
-        assert!(supply.try_credits((setup.frames - high) as i64), "all frames were free");
+        let free_list = FreeList::new(setup.frames as usize);
+        let high = free_list.high() as u64;
+        // The free list begins with all frames free; the frames that have a page are taken from it.
+        assert!(free_list.try_credits((setup.frames - high) as i64), "all frames were free");
         Events {
             free: (0..high as u32).collect(),
             hand: high as usize,
             waiting: Vec::new(),
-            seen: supply.event().now(),
-            seen_freed: supply.freed().now(),
+            seen: free_list.event().now(),
+            seen_freed: free_list.freed().now(),
             provider_due: false,
             cleaners: vec![Cleaner::default(); CLEANERS],
             quota: Quota::default(),
-            supply,
+            free_list,
         }
     }
 
     /// The clock advances by one frame: does on plain states what the engine does with latches.
     fn clock(
-        supply: &FreeList,
+        free_list: &FreeList,
         (hand, free, looks): (&mut usize, &mut Vec<u32>, &mut u64),
         frames: &mut [Frame],
     ) -> Clock {
@@ -194,11 +194,11 @@ impl Events {
             Frame::Clean(true) => frames[at] = Frame::Clean(false),
             Frame::Dirty(true) => frames[at] = Frame::Dirty(false),
             Frame::Clean(false) => {
-                Events::release(supply, free, frames, at as u32);
+                Events::release(free_list, free, frames, at as u32);
                 return Clock::Freed;
             }
             Frame::Dirty(false) => {
-                supply.queue_cold(at as u32);
+                free_list.queue_cold(at as u32);
                 return Clock::Cold;
             }
             _ => {}
@@ -206,21 +206,21 @@ impl Events {
         Clock::Kept
     }
 
-    fn release(supply: &FreeList, free: &mut Vec<u32>, frames: &mut [Frame], frame: u32) {
+    fn release(free_list: &FreeList, free: &mut Vec<u32>, frames: &mut [Frame], frame: u32) {
         frames[frame as usize] = Frame::Free;
         free.push(frame);
-        supply.return_credits(1);
+        free_list.return_credits(1);
     }
 
     /// Wakes idle workers that were notified; `cleaners`: the cleaners were.
     fn notified(&mut self, world: &mut World<'_>, cleaners: bool) {
         let soon = world.now + world.setup.wake_ns;
-        let now = self.supply.event().now();
+        let now = self.free_list.event().now();
         if std::mem::replace(&mut self.seen, now) != now && !self.provider_due {
             self.provider_due = true;
             world.at(soon, Event::Run(PROVIDER));
         }
-        let now = self.supply.freed().now();
+        let now = self.free_list.freed().now();
         if std::mem::replace(&mut self.seen_freed, now) != now {
             // All waiting threads are woken; the first one gets the frame.
             for thread in self.waiting.drain(..) {
@@ -236,16 +236,16 @@ impl Events {
     }
 
     fn try_take(&mut self) -> Option<u32> {
-        if self.supply.try_credits(1) { self.free.pop() } else { None }
+        if self.free_list.try_credits(1) { self.free.pop() } else { None }
     }
 
     /// A step of the provider.
     fn provide(&mut self, world: &mut World<'_>) {
         self.provider_due = false;
         let (mut looks, count) = (0, world.frames.len());
-        let Events { supply, hand, free, .. } = self;
-        let step = || Events::clock(supply, (hand, free, &mut looks), &mut world.frames);
-        let did = supply.provide(count, step);
+        let Events { free_list, hand, free, .. } = self;
+        let step = || Events::clock(free_list, (hand, free, &mut looks), &mut world.frames);
+        let did = free_list.provide(count, step);
         world.ran(looks, did.freed + did.cold == 0, 0);
         if did.goes_on {
             self.provider_due = true;
@@ -257,8 +257,8 @@ impl Events {
     /// A beat of a cleaner: cold frames only.
     fn clean(&mut self, world: &mut World<'_>, worker: u32) {
         let most = world.setup.batch_pages as u64;
-        let take_cold = |most| self.supply.take_cold(most);
-        let mut batch = pacing::beat(&self.quota, world.now, most, 0, 0, take_cold).cold;
+        let take_cold = |most| self.free_list.take_cold(most);
+        let mut batch = quota::beat(&self.quota, world.now, most, 0, 0, take_cold).cold;
         let cleaner = &mut self.cleaners[worker as usize - 1];
         *cleaner = Cleaner { is_at_work: true, taken: batch.len() };
         // The clock may have passed a frame twice, or the frame may have been written meanwhile.
@@ -276,7 +276,7 @@ impl Events {
     /// The batch of a cleaner is done.
     fn done(&mut self, worker: u32) {
         let cleaner = std::mem::take(&mut self.cleaners[worker as usize - 1]);
-        self.supply.have_left(cleaner.taken);
+        self.free_list.have_left(cleaner.taken);
     }
 }
 
@@ -291,17 +291,17 @@ impl Provider for Events {
         let mut frame = self.try_take();
         if frame.is_none() {
             let mut looks = 0;
-            let Events { supply, hand, free, .. } = self;
-            let step = || Events::clock(supply, (hand, free, &mut looks), &mut world.frames);
-            supply.search_own(1, step);
+            let Events { free_list, hand, free, .. } = self;
+            let step = || Events::clock(free_list, (hand, free, &mut looks), &mut world.frames);
+            free_list.search_own(1, step);
             world.figures.own_looks += looks;
             world.figures.vain_ns +=
-                if supply.available() > 0 { 0 } else { looks * world.setup.step_ns };
+                if free_list.available() > 0 { 0 } else { looks * world.setup.step_ns };
             frame = self.try_take();
         }
         if frame.is_none() {
             self.waiting.push(thread);
-            self.supply.wake();
+            self.free_list.wake();
         }
         self.notified(world, false);
         frame.map_or(Got::Wait, Got::Frame)
@@ -319,14 +319,14 @@ impl Provider for Events {
 
     fn written(&mut self, world: &mut World<'_>, worker: u32, frames: &[u32]) {
         for frame in frames {
-            if self.supply.gives_up() {
-                Events::release(&self.supply, &mut self.free, &mut world.frames, *frame);
+            if self.free_list.gives_up() {
+                Events::release(&self.free_list, &mut self.free, &mut world.frames, *frame);
             }
         }
-        self.supply.freed().notify();
+        self.free_list.freed().notify();
         self.done(worker);
         // The cleaner looks for more frames before it sleeps.
-        if self.supply.queued() > 0 {
+        if self.free_list.queued() > 0 {
             self.clean(world, worker);
         }
         self.notified(world, false);

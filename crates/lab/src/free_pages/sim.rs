@@ -1,5 +1,5 @@
 //! Threads that read pages into a pool, in virtual time. A [`Provider`] frees frames for them:
-//! timers, or the engine's own supply.
+//! timers, or the engine's own free list.
 
 use super::setup::Setup;
 use evenkeel_io::Rng;

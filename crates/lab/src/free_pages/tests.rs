@@ -57,8 +57,8 @@ fn every_figure_is_that_of_a_count_by_hand() {
 fn twice_the_frames_keep_a_larger_reserve_for_the_same_work() {
     let one = Setup::new(8, 4);
     let two = Setup { frames: 2 * one.frames, ..one.clone() };
-    // Of a later part, and a long one: at first the pool is full of pages that nobody used, and
-    // those are looked at once. The others are looked at twice, first all in one turn of the clock.
+    // Counts a later, long part of the run. At first the pool is full of unused pages, which the
+    // clock visits once; it visits other pages twice, first all of them in one turn.
     let later = |setup: &Setup, run: fn(&Setup) -> sim::Figures| {
         let (short, long) = (run(&Setup { seconds: 60, ..setup.clone() }), run(setup));
         let pages = |figures: &sim::Figures| figures.done.iter().sum::<u64>();
@@ -98,8 +98,8 @@ fn background_work_is_in_proportion_to_the_pages_read() {
         let figures = events(&Setup { seconds, ..Setup::new(8, 4) });
         figures.looks as f64 / figures.done.iter().sum::<u64>() as f64
     };
-    // The pool is full of pages that nobody uses at first, which are looked at once, others twice:
-    // a run is longer than these last.
+    // At first the pool is full of unused pages, which the clock visits once and other pages twice;
+    // the run is long enough to outlast them.
     let (one, two) = (per_page(120), per_page(240));
     assert!(two < 1.2 * one && two < 3.0, "{one} {two}");
 }

@@ -6,7 +6,7 @@ use super::setup::Setup;
 use super::sim::{Flusher, Page};
 use evenkeel_io::Rng;
 use evenkeel_log::Limits;
-use evenkeel_pages::pacing::{self, DUE_HORIZONS_SEC, Load, TICK_NS};
+use evenkeel_sched::laws::pacing::{self, DUE_HORIZONS_SEC, Load, TICK_NS};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -208,8 +208,8 @@ impl Flusher for Buckets<'_> {
             age_trigger_bytes: trigger,
             due_pages: DUE_HORIZONS_SEC
                 .map(|sec| self.older((end + speed * sec).saturating_sub(trigger))),
-            supply_pages: 0,
-            quiet_pages: 0,
+            free_frames_pages: 0,
+            idle_pages: 0,
             previous_pages_per_sec: previous,
         };
         let rate = pacing::pages_per_sec(&load);

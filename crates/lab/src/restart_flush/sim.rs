@@ -8,7 +8,7 @@ use evenkeel_io::Rng;
 use evenkeel_log::Limits;
 use evenkeel_pages::dirty::{Dirty, Draining, Surroundings};
 use evenkeel_pages::pacer::Pacer;
-use evenkeel_pages::pacing::{self, Quota};
+use evenkeel_pages::quota::{self, Quota};
 use std::collections::VecDeque;
 
 /// One step of the virtual clock.
@@ -203,7 +203,7 @@ impl Flusher for Buckets<'_> {
             let hold_up = self.dirty.older_than(required);
             let in_flight = under_way + batch.len() as u64;
             let none_cold = |_| Vec::new();
-            let old = pacing::beat(&self.quota, now, size, hold_up, in_flight, none_cold).old;
+            let old = quota::beat(&self.quota, now, size, hold_up, in_flight, none_cold).old;
             let accept = |bucket, frame| {
                 batch.push((bucket, frame));
                 true

@@ -31,7 +31,7 @@ fn the_published_law_flushes_as_many_times_its_budget_as_it_has_cleaners() {
 fn every_figure_is_that_of_a_count_by_hand() {
     for seed in 0..3 {
         for (cleaners, first_age_pct) in [(1, 60), (8, 60), (8, 30), (3, 80)] {
-            // With a disk this slow, users who read would leave nothing to the laws.
+            // On a disk this slow, reads of users would leave nothing to the laws.
             let reads = 0.0;
             let setup = Setup { cleaners, first_age_pct, reads, ..Setup::new(1000, seed) };
             for law in [Law::Published, Law::Repaired, Law::Ours] {
@@ -50,8 +50,9 @@ fn every_figure_is_that_of_a_count_by_hand() {
     }
 }
 
-/// Twice the pages in twice the log, all else as it was: the reported laws, for which no page is
-/// old without an average, ask for the same; ours asks for twice as many of the old ones.
+/// Twice the pages in twice the log, with everything else unchanged. The reported laws, for which
+/// no page is old without an average, request the same; Evenkeel's law requests twice as many old
+/// pages.
 #[test]
 fn twice_the_old_pages_double_our_request_and_change_no_other() {
     let one = Setup { disk_bytes_per_sec: 1 << 40, seconds: 4, ..Setup::new(10, 3) };
@@ -63,9 +64,8 @@ fn twice_the_old_pages_double_our_request_and_change_no_other() {
         let (one, two) = (asked(&one, law), asked(&two, law));
         assert!((two / one - 1.0).abs() < 0.05, "{law:?}: {one} {two}");
     }
-    // Without writing users the log pushes no page over the target: the requested pages are old
-    // ones.
-    // old pages.
+    // Without writing users the log pushes no page over the target age, so all requested pages are
+    // old.
     let quiet = |setup: &Setup| asked(&Setup { connections: 0, ..setup.clone() }, Law::Ours);
     let (one, two) = (quiet(&one), quiet(&two));
     assert!((two / one - 2.0).abs() < 0.1, "{one} {two}");

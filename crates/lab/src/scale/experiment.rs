@@ -33,7 +33,7 @@ pub struct Setup {
     /// Processors; 0: computation takes no time, and one thread compacts.
     pub cores: u64,
     /// Bytes per second that a thread compacts on an idle disk; 0: computation takes no time.
-    pub merged_bytes_per_core: u64,
+    pub compacted_bytes_per_core: u64,
     /// An index on all rows is built meanwhile.
     pub builds: bool,
 }
@@ -46,7 +46,7 @@ pub(super) const FAST: (u64, u64) = (2_000 * MB, 200_000);
 const HOURS: u64 = 36;
 
 /// Bytes of runs per second that a thread compacts, counting only its computation.
-const MERGED_PER_CORE: u64 = 50 * MB;
+const COMPACTED_PER_CORE: u64 = 50 * MB;
 
 /// Attributes of a case other than its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +89,8 @@ impl Setup {
             seconds: (HOURS * 3600 / scale).max(60),
             points: 144,
             cores: if let ForegroundLimit::Cores(cores) = beside { cores } else { 0 },
-            merged_bytes_per_core: match beside {
-                ForegroundLimit::Cores(_) => MERGED_PER_CORE,
+            compacted_bytes_per_core: match beside {
+                ForegroundLimit::Cores(_) => COMPACTED_PER_CORE,
                 _ => 0,
             },
             builds: beside == ForegroundLimit::Build,
@@ -105,7 +105,11 @@ impl Setup {
 
     /// Number of compaction threads: one, and if the cores are known those that help (RFC 14).
     pub(super) fn compaction_threads(&self) -> usize {
-        1 + if self.cores == 0 { 0 } else { evenkeel_runs::compaction_helpers(self.cores as usize) }
+        1 + if self.cores == 0 {
+            0
+        } else {
+            evenkeel_sched::laws::compaction::compaction_helpers(self.cores as usize)
+        }
     }
 
     /// Size of the index divided by that of a run of one generation.
@@ -117,19 +121,19 @@ impl Setup {
 }
 
 const COLUMNS: [Column; 15] = [
-    Column { name: "rows per second asked for", unit: Unit::PerSecond },
+    Column { name: "rows per second offered", unit: Unit::PerSecond },
     Column { name: "rows per second inserted", unit: Unit::PerSecond },
     Column { name: "the disk could take, by the formula", unit: Unit::PerSecond },
-    Column { name: "worst interval / asked for", unit: Unit::Share },
+    Column { name: "worst interval / offered", unit: Unit::Share },
     Column { name: "bytes written per row", unit: Unit::Bytes },
     Column { name: "bytes written per row, by the formula", unit: Unit::Bytes },
     Column { name: "most runs of an index", unit: Unit::Count },
-    Column { name: "merges into a bottom run", unit: Unit::Count },
-    Column { name: "largest debt of merges", unit: Unit::Bytes },
+    Column { name: "compactions into a bottom run", unit: Unit::Count },
+    Column { name: "largest compaction debt", unit: Unit::Bytes },
     Column { name: "largest debt, by the formula", unit: Unit::Bytes },
-    Column { name: "rows kept back by memtable space", unit: Unit::Share },
-    Column { name: "rows kept back by merge debt", unit: Unit::Share },
-    Column { name: "rows kept back by the queue of the disk", unit: Unit::Share },
+    Column { name: "rows held back by memtable space", unit: Unit::Share },
+    Column { name: "rows held back by compaction debt", unit: Unit::Share },
+    Column { name: "rows held back by the queue of the disk", unit: Unit::Share },
     Column { name: "longest queue of the disk", unit: Unit::Seconds },
     Column { name: "the index is built after", unit: Unit::Seconds },
 ];
@@ -185,7 +189,7 @@ fn chart(
     Chart { id, title: title.into(), x, y, lines: all.iter().enumerate().map(line).collect() }
 }
 
-/// The governor's grants next to ingest: to required work, and to work that may wait.
+/// The governor's grants next to ingest: to required and to surplus work.
 fn governor(all: &[Ran]) -> Chart {
     let (x, y) = (
         Axis { name: "seconds", unit: Unit::Seconds, log: false },
@@ -198,8 +202,8 @@ fn governor(all: &[Ran]) -> Chart {
             lines.push(Line::each(name, colour, each, values.iter().copied()));
         };
         line("budget, at most what the disk does", 0, &figures.budget);
-        line("required: flushes, merges that ingest needs", 1, &figures.required);
-        line("granted to what may wait: the index build, merges to rest", 2, &figures.spare);
+        line("required: flushes, compactions that ingest needs", 1, &figures.required);
+        line("granted to surplus work: the index build, compactions at rest", 2, &figures.spare);
     }
     Chart { id: "governor", title: format!("The governor: {BUILD}"), x, y, lines }
 }
@@ -232,13 +236,19 @@ pub fn run(scale: u64, seed: u64) -> Outcome {
     let debt = |_: &Setup, f: &Figures| of(&f.debt, f.index_bytes);
     let moved = |s: &Setup, f: &Figures| of(&f.moved, s.disk_bytes_per_sec as f64);
     let runs = |_: &Setup, f: &Figures| f.runs.clone();
-    let to_do = "What merges begun have left to do, by the bytes of all indexes";
+    let to_do = "Work left to the compactions that have begun / the bytes of all indexes";
     let charts = vec![
-        chart(&all, "rows", "Rows inserted, of those asked for", share("inserted / asked"), rows),
+        chart(&all, "rows", "Rows inserted / rows offered", share("inserted / offered"), rows),
         chart(&all, "debt", to_do, share("debt / bytes of indexes"), debt),
         chart(&all, "runs", "Most runs of an index", axis("runs", Unit::Count), runs),
-        chart(&all, "waits", "Rows asked for that had to wait", share("share"), short),
-        chart(&all, "disk", "What the disk moves, of what it can", share("moved / most"), moved),
+        chart(&all, "waits", "Rows that had to wait / rows offered", share("share"), short),
+        chart(
+            &all,
+            "disk",
+            "Bytes that the disk moves / the most that it can move",
+            share("moved / most"),
+            moved,
+        ),
         governor(&all),
     ];
     let policies = all
@@ -250,15 +260,16 @@ pub fn run(scale: u64, seed: u64) -> Outcome {
         format: FORMAT,
         experiment: "scale",
         title: "Large databases on slow disks",
-        question: "Rows come for hours into a database that is far larger than memory. What do \
-                   merges owe, how many runs does a query meet, and who waits?",
+        question: "Clients insert rows for hours into a database far larger than memory. How much \
+                   work do compactions owe, how many runs does a query read, and how long do \
+                   clients wait?",
         seed,
         settings: outcome::settings(&json!({
             "scale": scale,
             "generation_bytes": first.generation_bytes,
             "connections": first.connections,
             "tx_ns": first.tx_ns,
-            "merged_bytes_per_core": MERGED_PER_CORE,
+            "compacted_bytes_per_core": COMPACTED_PER_CORE,
             "seconds": first.seconds,
             "slow_disk_bytes_per_sec": SLOW.0,
             "slow_disk_ios_per_sec": SLOW.1,

@@ -1,7 +1,7 @@
 //! Checks the statements of `docs/scale.md` about the pictures, at small sizes.
 
 use super::{BUILD, RowBytes, Setup, run, sim};
-use evenkeel_runs::RUNS_LIMIT;
+use evenkeel_sched::laws::depths::RUNS_LIMIT;
 
 const SCALE: u64 = 200;
 
@@ -29,7 +29,7 @@ fn ingest_is_even_during_hours_of_compaction() {
         assert!(rows.iter().all(|rows| *rows > least * asked), "{name}: {rows:?}");
         let mean = rows.iter().sum::<f64>() / rows.len() as f64;
         assert!(mean > average * asked, "{name}: {mean}");
-        assert!(figures.into_bottom > 0.0, "{name}: no long merge");
+        assert!(figures.into_bottom > 0.0, "{name}: no long compaction");
         assert!(figures.longest < 0.2, "{name}: a queue of {} s", figures.longest);
     }
 }
@@ -57,7 +57,7 @@ fn large_indexes_grow_evenly() {
             seconds: (rows / rows_per_sec as f64 * 1.2) as u64,
             points: 720,
             cores: 0,
-            merged_bytes_per_core: 0,
+            compacted_bytes_per_core: 0,
             builds: false,
         };
         let figures = sim::run(&setup);

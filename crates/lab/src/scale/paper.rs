@@ -50,7 +50,7 @@ pub fn costs() -> String {
         + &line("r, each index", Unit::Count, ratio)
         + &line("passes (fitted up to r = 4,096)", Unit::Count, |size| passes(ratio(size)))
         + &line("written per row", Unit::Bytes, |size| written_per_row(&row, ratio(size)))
-        + &line("rows that 100 MB/s take for ever", Unit::PerSecond, |size| {
+        + &line("rows per second that 100 MB/s sustain", Unit::PerSecond, |size| {
             rows_per_sec(&row, ratio(size), SLOW.0 as f64)
         })
 }
@@ -71,7 +71,7 @@ pub fn memories() -> String {
     head("what it would take to hold all of it")
         + &line("fences of three indexes", Unit::Bytes, |size| of(size).fences)
         + &line("filter, if one of them is unique", Unit::Bytes, |size| of(size).filter)
-        + &line("translation", Unit::Bytes, |size| of(size).translation)
+        + &line("page table", Unit::Bytes, |size| of(size).page_table)
         + &line("a million indexes that nobody uses", Unit::Bytes, |size| of(size).catalog)
 }
 

@@ -11,12 +11,14 @@ use super::RowBytes;
 use super::experiment::Setup;
 use evenkeel_base::journal::Journal;
 use evenkeel_base::{Cause, WaitEvents};
-use evenkeel_runs::{CompactionTurn, FREES_NOTHING, GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER};
-use evenkeel_runs::{allowed_bytes, bytes_per_run, credit_bytes, pays_bytes, room_bytes, tight_ns};
-use evenkeel_runs::{
-    compaction_rate, decide_compaction, enough_for_compactions, next_compaction, pace_ns, passes,
+use evenkeel_sched::laws::compaction::{
+    self, CompactionTurn, FREES_NOTHING, bytes_per_run, next_compaction, passes,
 };
-use evenkeel_runs::{owed_bytes, tightest};
+use evenkeel_sched::laws::depths::{GENERATIONS_MAX, RUNS_HELP, RUNS_TRIGGER};
+use evenkeel_sched::laws::ingest::{
+    allowed_bytes, compaction_rate, credit_bytes, enough_for_compactions, owed_bytes, pace_ns,
+    pays_bytes, room_bytes, tight_ns, tightest,
+};
 use evenkeel_sched::{Class, Governor, PriorityGovernor};
 use std::sync::Arc;
 
@@ -74,10 +76,10 @@ pub(super) struct Figures {
 }
 
 /// An index build: bytes of the table to read, and entries to write meanwhile. The entries are
-/// merged once more at the end, since the sorted runs are more than an index may have.
+/// compacted once more at the end, because the sorted runs are more than an index may have.
 struct Build {
     read: u64,
-    merge: u64,
+    compaction: u64,
     written_per_mib: u64,
     free_at: u64,
     /// The next beat, once it was granted.
@@ -91,7 +93,7 @@ impl Build {
     /// Its next beat, of at most this many bytes.
     fn next(&self, at_once: u64) -> Io {
         match self.read.min(at_once) {
-            0 => (2, self.merge.min(at_once), self.merge.min(at_once)),
+            0 => (2, self.compaction.min(at_once), self.compaction.min(at_once)),
             part => (2, part, part * self.written_per_mib / BEAT),
         }
     }
@@ -99,10 +101,10 @@ impl Build {
     /// The beat is done; true if it was the last one.
     fn did(&mut self, (_, part, _): Io) -> bool {
         match self.read {
-            0 => self.merge -= part,
+            0 => self.compaction -= part,
             _ => self.read -= part,
         }
-        self.read == 0 && self.merge == 0
+        self.read == 0 && self.compaction == 0
     }
 }
 
@@ -152,7 +154,7 @@ struct World<'a> {
     disk: Disk,
     governor: PriorityGovernor,
     /// The waits of commits, as the governor sees them.
-    stalls: Arc<WaitEvents>,
+    wait_events: Arc<WaitEvents>,
     journal: Arc<Journal>,
     /// Bytes granted since the last interval: required, and other.
     granted: [u64; 2],
@@ -168,7 +170,7 @@ struct World<'a> {
     credit: u64,
     /// Bytes that required compactions have moved since the last measurement, and the nanoseconds
     /// they took.
-    merged: (u64, u64),
+    compacted: (u64, u64),
     compaction_bytes_per_sec: u64,
     /// The time of the last flush of a generation, and the interval between the last two.
     flushed_at: u64,
@@ -177,7 +179,7 @@ struct World<'a> {
     paced: u64,
     /// The times at which the cleaner, the flush and the compaction threads are free again.
     free: [u64; 2],
-    mergers: Vec<u64>,
+    compactors: Vec<u64>,
     build: Option<Build>,
     out: Figures,
 }
@@ -244,11 +246,11 @@ impl World<'_> {
     /// held back, every connection has a waiting transaction.
     fn note_waits(&self, rows: u64, queue: u64, takes: u64, held: Option<Wait>) {
         let syncs = rows * (queue + SECOND / self.setup.disk_ios_per_sec) / BATCH;
-        self.stalls.record(Cause::LogSync, syncs);
+        self.wait_events.record(Cause::LogSync, syncs);
         let idle = (self.setup.connections * STEP_NS).saturating_sub(rows * takes / BATCH);
         match held {
-            Some(Wait::CompactionDebt) => self.stalls.record(Cause::CompactionDebt, idle),
-            Some(Wait::Memtable) => self.stalls.record(Cause::MemtableFull, idle),
+            Some(Wait::CompactionDebt) => self.wait_events.record(Cause::CompactionDebt, idle),
+            Some(Wait::Memtable) => self.wait_events.record(Cause::MemtableFull, idle),
             Some(Wait::Disk) | None => {}
         }
     }
@@ -292,11 +294,11 @@ impl World<'_> {
 
     /// Records the time of a beat of a required compaction.
     fn measure(&mut self, bytes: u64, ns: u64) {
-        self.merged = (self.merged.0 + bytes, self.merged.1 + ns);
-        let (moved, took) = self.merged;
+        self.compacted = (self.compacted.0 + bytes, self.compacted.1 + ns);
+        let (moved, took) = self.compacted;
         if let Some(rate) = compaction_rate(self.compaction_bytes_per_sec, moved, took) {
             self.compaction_bytes_per_sec = rate;
-            self.merged = (0, 0);
+            self.compacted = (0, 0);
         }
     }
 
@@ -323,12 +325,12 @@ impl World<'_> {
                 self.begin(may_rest);
             }
         }
-        for thread in 0..self.mergers.len() {
-            while self.mergers[thread] < end {
+        for thread in 0..self.compactors.len() {
+            while self.compactors[thread] < end {
                 if may_rest {
                     self.begin(true);
                 }
-                if !self.merge(thread, self.mergers[thread].max(now)) {
+                if !self.compact(thread, self.compactors[thread].max(now)) {
                     break;
                 }
             }
@@ -386,7 +388,7 @@ impl World<'_> {
                 let freeing = own.map(|job| bytes_per_run(job.left, job.runs.len())).min();
                 let mut numbers = vec![u64::from(may_rest), freeing.unwrap_or(FREES_NOTHING)];
                 numbers.extend(runs.iter().map(|r| r.bytes * 8 + u64::from(r.busy)));
-                let chosen = decide_compaction(&numbers).unwrap_or_default();
+                let chosen = compaction::decide(&numbers).unwrap_or_default();
                 let [first, end, required] = chosen[..] else { break };
                 let inputs = &mut runs[first as usize..end as usize];
                 inputs.iter_mut().for_each(|r| r.busy = true);
@@ -406,7 +408,7 @@ impl World<'_> {
     }
 
     /// A beat of the next compaction in turn, in this thread; false if this thread has none.
-    fn merge(&mut self, thread: usize, now: u64) -> bool {
+    fn compact(&mut self, thread: usize, now: u64) -> bool {
         let helps = thread > 0;
         if helps && self.most_runs() < RUNS_HELP {
             return false;
@@ -431,17 +433,17 @@ impl World<'_> {
         if !std::mem::replace(&mut self.jobs[at].granted, true) {
             let pause = self.ask(now, Class::Compaction, required, 2 * part);
             if pause > 0 {
-                self.mergers[thread] = now + pause;
+                self.compactors[thread] = now + pause;
                 return true;
             }
         }
         self.jobs[at].granted = false;
         let took = self.go(now, Class::Compaction, (2, part, part)) + self.computes(part);
-        self.mergers[thread] = now + took;
+        self.compactors[thread] = now + took;
         self.jobs[at].busy_until = now + took;
         if required {
             // Several threads move a multiple of the bytes in that time.
-            let threads = self.mergers.iter().filter(|free_at| **free_at > now).count() as u64;
+            let threads = self.compactors.iter().filter(|free_at| **free_at > now).count() as u64;
             self.measure(part, took / threads.max(1));
         }
         self.pay(at, part);
@@ -454,7 +456,7 @@ impl World<'_> {
 
     /// Nanoseconds of processor time for a beat of a compaction.
     fn computes(&self, bytes: u64) -> u64 {
-        (bytes * SECOND).checked_div(self.setup.merged_bytes_per_core).unwrap_or(0)
+        (bytes * SECOND).checked_div(self.setup.compacted_bytes_per_core).unwrap_or(0)
     }
 
     fn pay(&mut self, at: usize, done: u64) {
@@ -500,7 +502,7 @@ fn build(setup: &Setup, row: &RowBytes) -> Build {
     let rows = setup.data_bytes as f64 / row.stored();
     Build {
         read: (rows * row.row) as u64,
-        merge: (rows * row.entry_disk) as u64,
+        compaction: (rows * row.entry_disk) as u64,
         written_per_mib: (BEAT as f64 * row.entry_disk / row.row) as u64,
         free_at: 0,
         granted: None,
@@ -525,14 +527,14 @@ fn world(setup: &Setup) -> World<'_> {
         moved: 0,
         written: 0,
     };
-    let (stalls, journal) = (Arc::<WaitEvents>::default(), Arc::new(Journal::default()));
+    let (wait_events, journal) = (Arc::<WaitEvents>::default(), Arc::new(Journal::default()));
     journal.keep(true);
     World {
         setup,
         row,
         disk,
-        governor: PriorityGovernor::new(stalls.clone(), journal.clone()),
-        stalls,
+        governor: PriorityGovernor::new(wait_events.clone(), journal.clone()),
+        wait_events,
         journal,
         granted: [0; 2],
         indexes,
@@ -542,13 +544,13 @@ fn world(setup: &Setup) -> World<'_> {
         sealed: Vec::new(),
         pages: 0,
         credit: 0,
-        merged: (0, 0),
+        compacted: (0, 0),
         compaction_bytes_per_sec: 0,
         flushed_at: 0,
         flush_ns: 0,
         paced: 0,
         free: [0; 2],
-        mergers: vec![0; setup.compaction_threads()],
+        compactors: vec![0; setup.compaction_threads()],
         build: setup.builds.then(|| build(setup, &row)),
         out: Figures::default(),
     }

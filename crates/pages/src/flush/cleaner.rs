@@ -1,5 +1,5 @@
 //! The page cleaner: writes dirty pages, oldest bucket first and in order of page number, from
-//! copied images, at the rate of [`pacing`](crate::pacing). Cold pages that the clock met come
+//! copied images, at the rate of [`pacing`]. Cold pages that the clock met come
 //! first, but leave half of a batch to old ones that are due.
 //!
 //! Invariants: a page is written only when its last record is durable, and in place only when its
@@ -14,13 +14,14 @@ use crate::flush::dirty::{Draining, Surroundings};
 use crate::flush::doublewrite::BATCH_BYTES;
 use crate::flush::idle_flush::REST_PARTS;
 use crate::flush::pacer::Pacer;
-use crate::flush::pacing::{self, Quota, TICK_NS};
+use crate::flush::quota::{self, Quota};
 use crate::pool::free_list::BEAT_COLD;
 use evenkeel_base::journal::Law;
 use evenkeel_base::{Beat, Cause, Lsn, PageNo, Result, TreeId, metrics::Metric, sync::Mutex};
 use evenkeel_format::page;
 use evenkeel_io::{AlignedBuf, Event, IO_ALIGN};
 use evenkeel_sched::Class;
+use evenkeel_sched::laws::pacing::{self, TICK_NS};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Pages {
         let now = self.rt.env.now_ns();
         let in_flight = self.cleaner.in_flight.load(Relaxed);
         let hold_up = self.required_pages();
-        let wanted = hold_up > 0 || self.supply.queued() > 0;
+        let wanted = hold_up > 0 || self.free_list.queued() > 0;
         let turn = match self.cleaner.is_surplus.load(Relaxed) && !wanted {
             true => Some(Turn::take(&self.cleaner.turn)),
             false => None,
@@ -154,9 +155,9 @@ impl Pages {
         }
         let is_rest = turn.is_some() && self.quiet_at().is_some();
         let batch = if is_rest { self.surplus_batch(now) } else { batch };
-        let take_cold = |most| self.supply.take_cold(most);
-        let pacing::CleanerBeat { cold, old, required } =
-            pacing::beat(&self.cleaner.quota, now, batch as u64, hold_up, in_flight, take_cold);
+        let take_cold = |most| self.free_list.take_cold(most);
+        let quota::CleanerBeat { cold, old, required } =
+            quota::beat(&self.cleaner.quota, now, batch as u64, hold_up, in_flight, take_cold);
         if cold.is_empty() && old.pages == 0 {
             if rate == 0 {
                 return Ok(Beat::Idle);
@@ -240,11 +241,11 @@ impl Pages {
         }
     }
 
-    /// The log end at which the log was last found quiet, while nobody writes.
+    /// The log end at which the log was last found idle, while nobody writes.
     pub fn quiet_at(&self) -> Option<Lsn> {
         let log = self.log_if_attached()?;
-        let calm = self.cleaner.pacer.lock().calm(log.end(), log.capacity())?;
-        Some(calm.cut)
+        let watch = self.cleaner.pacer.lock().idle_watch(log.end(), log.capacity())?;
+        Some(watch.cut)
     }
 
     /// Pages are written also while no page changes; not where written data is lost.
@@ -252,7 +253,7 @@ impl Pages {
         self.cleaner.rests.store(true, Relaxed);
     }
 
-    /// True if the log holds work that a start could be spared, and is not known to be quiet at its
+    /// True if the log holds work that a start could be spared, and is not known to be idle at its
     /// present end.
     fn awaits_quiet(&self) -> bool {
         let Some(log) = self.log_if_attached() else { return false };
@@ -299,12 +300,12 @@ impl Pages {
             // A page that changes again then joins a bucket other than the remaining ones.
             // Repeated, because a page may enter late, with a log end that was read before.
             self.dirty.cut();
-            let seen = self.supply.freed.now();
+            let seen = self.free_list.freed.now();
             let done = self.flush_batch(Vec::new(), batch, Need::Required)?;
             self.note_required(done as u64);
             if done == 0 && is_left() {
                 let time = Some(Duration::from_millis(10));
-                self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
+                self.rt.wait(&self.free_list.freed, seen, time, Cause::Idle);
             }
         }
         Ok(true)
@@ -325,7 +326,7 @@ impl Pages {
             }
             loop {
                 self.rt.health.check_writable()?;
-                let seen = self.supply.freed.now();
+                let seen = self.free_list.freed.now();
                 some.retain(|page| self.is_unwritten(*page));
                 if some.is_empty() {
                     break;
@@ -336,7 +337,7 @@ impl Pages {
                 if done == 0 {
                     // Other workers are writing them.
                     let time = Some(Duration::from_millis(10));
-                    self.rt.wait(&self.supply.freed, seen, time, Cause::DeviceSlow);
+                    self.rt.wait(&self.free_list.freed, seen, time, Cause::DeviceSlow);
                 }
             }
         }
@@ -367,7 +368,7 @@ impl Pages {
             log_bytes: log.capacity(),
             frames: self.frames.count() as u64,
             // The next batch takes the others, outside the quota.
-            supply_pages: self.supply.queued().saturating_sub(batch) as u64,
+            free_frames_pages: self.free_list.queued().saturating_sub(batch) as u64,
             in_flight_pages: self.cleaner.in_flight.load(Relaxed),
             rests: self.cleaner.rests.load(Relaxed),
         };
@@ -396,15 +397,15 @@ impl Pages {
         metrics.add(Metric::FlushReasonAge, why.age);
         metrics.add(Metric::FlushReasonShare, why.share);
         metrics.add(Metric::FlushReasonNext, why.next);
-        metrics.add(Metric::FlushReasonFreeFrames, why.supply);
-        metrics.add(Metric::FlushReasonIdle, why.quiet);
+        metrics.add(Metric::FlushReasonFreeFrames, why.free_frames);
+        metrics.add(Metric::FlushReasonIdle, why.idle);
     }
 
     /// `flush_batch` for the result of `take_cold`.
     fn flush_cold(&self, cold: Vec<u32>, count: usize, need: Need) -> Result<usize> {
         let leaving = cold.len();
         let result = self.flush_batch(cold, count, need);
-        self.supply.have_left(leaving);
+        self.free_list.have_left(leaving);
         result
     }
 
@@ -469,10 +470,10 @@ impl Pages {
         // If nothing was written nothing has changed: a thread that waits for the writes of others
         // would only wake itself.
         if done > 0 {
-            self.supply.freed.notify();
+            self.free_list.freed.notify();
         }
-        if self.supply.is_low() || self.is_shrinking() {
-            self.supply.event.notify();
+        if self.free_list.is_low() || self.is_shrinking() {
+            self.free_list.event.notify();
         }
         result.map(|()| done)
     }
@@ -573,7 +574,7 @@ impl Pages {
             let facts = self.frames.facts(item.frame);
             facts.writing.store(false, Release);
             let is_unused = facts.referenced.load(Relaxed) == 0 && facts.dirty.load(Acquire) == 0;
-            if is_unused && facts.holds(item.page) && self.supply.gives_up() {
+            if is_unused && facts.holds(item.page) && self.free_list.gives_up() {
                 self.evict(item.frame);
             }
         }
@@ -608,16 +609,16 @@ impl Pages {
     /// frames are free.
     pub(crate) fn make_room(&self, frames: i64) -> Result<()> {
         let batch = BATCH_BYTES / self.page_size();
-        while self.supply.available() < frames {
+        while self.free_list.available() < frames {
             self.rt.health.check_writable()?;
             self.search(frames, BEAT_COLD);
-            if self.supply.available() < frames {
-                let cold = self.supply.take_cold(batch);
+            if self.free_list.available() < frames {
+                let cold = self.free_list.take_cold(batch);
                 if self.flush_cold(cold, batch / 4, Need::Required)? == 0 {
                     // Other redo threads write the pages that can be written, or hold them.
-                    let seen = self.supply.freed.now();
+                    let seen = self.free_list.freed.now();
                     let again = Some(ROOM_AGAIN);
-                    self.rt.wait(&self.supply.freed, seen, again, Cause::FreeFrame);
+                    self.rt.wait(&self.free_list.freed, seen, again, Cause::FreeFrame);
                 }
             }
         }

@@ -10,8 +10,8 @@
 //! its record is appended until its write is durable (B3); a page that changes again while it is
 //! being written is counted in a newer bucket too.
 
-use crate::flush::pacing::{DUE_HORIZONS_SEC, Load};
 use evenkeel_base::{Lsn, TreeId, sync::Mutex};
+use evenkeel_sched::laws::pacing::{DUE_HORIZONS_SEC, Load};
 use std::collections::{BTreeMap, HashMap, btree_map, hash_map};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -116,7 +116,7 @@ pub struct Surroundings {
     /// Frames of the pool.
     pub frames: u64,
     /// Cold dirty pages whose frames are needed.
-    pub supply_pages: u64,
+    pub free_frames_pages: u64,
     /// Pages that are being written and still count as dirty.
     pub in_flight_pages: u64,
     /// Whether pages are written while no page changes.
@@ -303,12 +303,12 @@ impl Dirty {
     }
 
     /// The inputs of the pacing law, with the speed of the log and the rate of the last tick.
-    /// `quiet`: pages of buckets below this one are to be written because nobody writes.
+    /// `idle_below`: pages of buckets below this one are to be written because nobody writes.
     pub fn load(
         &self,
         around: &Surroundings,
         log_bytes_per_sec: u64,
-        quiet: Option<u64>,
+        idle_below: Option<u64>,
         previous_pages_per_sec: u64,
     ) -> Load {
         let age_target_bytes = around.log_bytes / 8 * 3;
@@ -332,11 +332,22 @@ impl Dirty {
             age_target_bytes,
             age_trigger_bytes,
             due_pages,
-            supply_pages: around.supply_pages,
-            quiet_pages: quiet
+            free_frames_pages: around.free_frames_pages,
+            idle_pages: idle_below
                 .map_or(0, |bucket| self.below(bucket).saturating_sub(around.in_flight_pages)),
             previous_pages_per_sec,
         }
+    }
+
+    /// The number of dirty pages; panics if buckets or trees have another sum.
+    #[cfg(debug_assertions)]
+    pub fn check_sums(&self) -> u64 {
+        let inner = self.inner.lock();
+        let total = self.total();
+        let of_buckets: u64 = inner.buckets.map.values().map(|bucket| bucket.pages).sum();
+        let of_trees: u64 = inner.trees.map.values().sum();
+        assert_eq!((of_buckets, of_trees), (total, total), "dirty pages by age and by tree");
+        total
     }
 
     /// Pages of each bucket, oldest first, for tests.

@@ -1,11 +1,9 @@
 //! The doublewrite file: a batch of pages is written here and synced before it is written in place,
 //! so that a page torn by a crash has a whole copy.
 //!
-//! ```text
-//! region (three of them): head 4 KiB, then the images of a batch (1 MiB), each with its checksum
-//! head: magic u32, crc32c u32 of (database id, bytes 8..), page size u32, count u32,
-//!       page numbers u64 x count (u64::MAX: the image at this place belongs to an older batch)
-//! ```
+//! The file has three regions, each of a head (`format::doublewrite`) and the images of a batch (1
+//! MiB), each with its checksum.
+//!
 //! A region is reused only when its batch is synced in place; after a kill, by the next process. A
 //! copy older than the point where redo begins is stale: its batch was synced in place before the
 //! checkpoint could pass, and later writes may have needed no copy. [`Doublewrite::restore`]
@@ -14,7 +12,7 @@
 use crate::flush::sync_turn::SyncTurn;
 use crate::space::files::Files;
 use evenkeel_base::{Code, Error, Lsn, PageNo, Result, metrics::Metric};
-use evenkeel_format::Reader;
+use evenkeel_format::doublewrite::{HEAD_BYTES, IMAGES_MAX, decode_head, encode_head};
 use evenkeel_format::page::RawPage;
 use evenkeel_format::space::Geometry;
 use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
@@ -29,9 +27,7 @@ const PATH: &str = "dw";
 pub(crate) const REGIONS: usize = 3;
 /// Bytes of images in a batch.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
-const HEAD_BYTES: usize = IO_ALIGN;
-const MAGIC: u32 = u32::from_le_bytes(*b"EKDW");
-const ABSENT: u64 = u64::MAX;
+const _: () = assert!(HEAD_BYTES.is_multiple_of(IO_ALIGN) && BATCH_BYTES / 4096 <= IMAGES_MAX);
 
 pub(crate) struct Doublewrite {
     rt: Arc<Runtime>,
@@ -89,16 +85,8 @@ impl Doublewrite {
         let Some(file) = self.file.get() else {
             return Err(Error::internal("no doublewrite file"));
         };
-        head.fill(0);
-        for (at, (page, needed)) in pages.iter().enumerate() {
-            let number = if *needed { page.0 } else { ABSENT };
-            head[16 + at * 8..24 + at * 8].copy_from_slice(&number.to_le_bytes());
-        }
-        head[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        head[8..12].copy_from_slice(&(self.geometry.page_size() as u32).to_le_bytes());
-        head[12..16].copy_from_slice(&(pages.len() as u32).to_le_bytes());
-        let crc = self.rt.database().crc32c(&head[8..]);
-        head[4..8].copy_from_slice(&crc.to_le_bytes());
+        let numbers = pages.iter().map(|(page, needed)| needed.then_some(*page));
+        encode_head(self.geometry.page_size() as u32, numbers, self.rt.database(), head);
         let start = Self::offset(region);
         file.write_at(head, start)?;
         let size = self.geometry.page_size();
@@ -145,7 +133,8 @@ impl Doublewrite {
         for (page, (_, copy)) in &copies {
             // All zero: never written, which needed no copy, or freed.
             let damaged = files.read(*page, &mut in_place).err().is_some_and(|e| {
-                matches!(e.code(), Code::PageChecksum | Code::PageIdentity | Code::PageVersion)
+                // A page of a newer version is whole.
+                matches!(e.code(), Code::PageChecksum | Code::PageIdentity)
             });
             if damaged {
                 files.write(*page, copy)?;
@@ -174,20 +163,17 @@ impl Doublewrite {
             Err(e) if e.code() == Code::ReadShort => return Ok(()),
             other => other?,
         }
-        let mut r = Reader::new(&head, "doublewrite head");
-        let (magic, crc, size, count) = (r.u32()?, r.u32()?, r.u32()?, r.u32()? as usize);
-        let whole = magic == MAGIC && crc == self.rt.database().crc32c(&head[8..]);
         let page_size = self.geometry.page_size();
-        if !whole || size as usize != page_size || count > BATCH_BYTES / page_size {
-            // Torn during its own write: nothing of that batch was written in place yet.
+        let pages = decode_head(&head, page_size as u32, self.rt.database())
+            .map_err(|e| e.with("file", PATH).with("offset", start))?;
+        // Torn during its own write: nothing of that batch was written in place yet.
+        let Some(pages) = pages.filter(|pages| pages.len() <= BATCH_BYTES / page_size) else {
             return Ok(());
-        }
-        for at in 0..count {
-            let page = PageNo(r.u64()?);
+        };
+        for (at, page) in pages.into_iter().enumerate() {
             let mut image = AlignedBuf::new(page_size);
-            if page.0 == ABSENT
-                || file.read_at(&mut image, start + (HEAD_BYTES + at * page_size) as u64).is_err()
-            {
+            let Some(page) = page else { continue };
+            if file.read_at(&mut image, start + (HEAD_BYTES + at * page_size) as u64).is_err() {
                 continue;
             }
             let Ok(verified) = RawPage(&image).verify(page, self.rt.database()) else { continue };

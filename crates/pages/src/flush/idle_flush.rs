@@ -1,16 +1,16 @@
 //! Idle flush: while nobody writes, even recently dirtied pages are written, so that a start after
 //! a crash has next to nothing to redo (RFC 33). A pure state machine; its user has the clock.
 //!
-//! The log is *quiet* when it has hardly grown for a while ([`IDLE_NS`], [`quiet_bytes`]). The
+//! The log is *idle* when it has hardly grown for a while ([`IDLE_NS`], [`idle_bytes`]). The
 //! pages that are dirty then are to be written. Pages that a trickle of commits changes once more
 //! join newer buckets, behind a cut, and follow when the log has not grown at all for as long.
 //!
 //! Invariants: two cuts are at least `IDLE_NS` apart, and between them the log has grown; a log
-//! that grows faster than `quiet_bytes` in `IDLE_NS` is never quiet. Only the pacer may use it.
+//! that grows faster than `idle_bytes` in `IDLE_NS` is never idle. Only the pacer may use it.
 
 use evenkeel_base::Lsn;
 
-/// How long the log must have hardly grown to be quiet.
+/// How long the log must have hardly grown to be idle.
 pub const IDLE_NS: u64 = 5_000_000_000;
 
 /// While nobody writes at most two parts in this many of the log remain to be redone: one for a
@@ -19,11 +19,11 @@ pub const REST_PARTS: u64 = 128;
 
 /// Growth up to this counts as hardly any for a log of this capacity: a trickle of commits, and
 /// records of the background.
-pub fn quiet_bytes(log_bytes: u64) -> u64 {
+pub fn idle_bytes(log_bytes: u64) -> u64 {
     (log_bytes / 16_384).max(64 << 10)
 }
 
-/// The pages that may be written while the log is quiet.
+/// The pages that may be written while the log is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleWatch {
     /// Pages of buckets below this one.
@@ -41,7 +41,7 @@ pub struct IdleFlush {
     /// The log has not grown at all since this time, and its end.
     still_ns: u64,
     end: Lsn,
-    calm: Option<IdleWatch>,
+    watch: Option<IdleWatch>,
 }
 
 impl IdleFlush {
@@ -55,9 +55,9 @@ impl IdleFlush {
         cut: impl FnOnce() -> u64,
     ) -> Option<IdleWatch> {
         let grown = end.0.saturating_sub(self.since.0);
-        if self.since_ns == 0 || grown > quiet_bytes(log_bytes) {
+        if self.since_ns == 0 || grown > idle_bytes(log_bytes) {
             *self = IdleFlush { since_ns: now_ns.max(1), since: end, ..*self };
-            self.calm = None;
+            self.watch = None;
         }
         if end != self.end {
             (self.still_ns, self.end) = (now_ns, end);
@@ -66,16 +66,16 @@ impl IdleFlush {
             return None;
         }
         let is_still = now_ns.saturating_sub(self.still_ns) >= IDLE_NS;
-        if self.calm.is_none_or(|calm| is_still && calm.cut != end) {
-            self.calm = Some(IdleWatch { bucket: cut(), cut: end });
+        if self.watch.is_none_or(|watch| is_still && watch.cut != end) {
+            self.watch = Some(IdleWatch { bucket: cut(), cut: end });
         }
-        self.calm
+        self.watch
     }
 
     /// The result of the last observation, while the log has hardly grown since.
     pub fn is_idle(&self, end: Lsn, log_bytes: u64) -> Option<IdleWatch> {
         let grown = end.0.saturating_sub(self.since.0);
-        self.calm.filter(|_| grown <= quiet_bytes(log_bytes))
+        self.watch.filter(|_| grown <= idle_bytes(log_bytes))
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
     /// Observes at each tick a log that has grown by the given bytes; returns the buckets that may
     /// be written, each with its first tick.
     fn run(grown: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
-        let (mut quiet, mut end, mut cuts) = (IdleFlush::default(), 1 << 30, 0);
+        let (mut idle_flush, mut end, mut cuts) = (IdleFlush::default(), 1 << 30, 0);
         let mut found: Vec<(u64, u64)> = Vec::new();
         for (tick, bytes) in grown.into_iter().enumerate() {
             end += bytes;
@@ -100,11 +100,11 @@ mod tests {
                 cuts
             };
             let now = (tick as u64 + 1) * TICK_NS;
-            let calm = quiet.look(now, Lsn(end), LOG, cut);
-            if let Some(calm) = calm
-                && found.last().is_none_or(|last| last.1 != calm.bucket)
+            let watch = idle_flush.look(now, Lsn(end), LOG, cut);
+            if let Some(watch) = watch
+                && found.last().is_none_or(|last| last.1 != watch.bucket)
             {
-                found.push((tick as u64, calm.bucket));
+                found.push((tick as u64, watch.bucket));
             }
         }
         found
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn a_log_that_always_grows_is_not_idle() {
-        // The least growth that is not quiet: 128 KiB in five seconds.
-        let bytes = quiet_bytes(LOG) / TICKS + 1;
+        // The least growth that is not idle: 128 KiB in five seconds.
+        let bytes = idle_bytes(LOG) / TICKS + 1;
         assert_eq!(run([bytes; 1000]), []);
     }
 
@@ -140,15 +140,15 @@ mod tests {
 
     #[test]
     fn an_idle_state_lasts_until_the_log_grows() {
-        let mut quiet = IdleFlush::default();
-        assert_eq!(quiet.is_idle(Lsn(0), LOG), None);
-        quiet.look(1, Lsn(1 << 30), LOG, || 0);
-        let calm = quiet.look(1 + IDLE_NS, Lsn(1 << 30), LOG, || 7);
+        let mut idle_flush = IdleFlush::default();
+        assert_eq!(idle_flush.is_idle(Lsn(0), LOG), None);
+        idle_flush.look(1, Lsn(1 << 30), LOG, || 0);
+        let watch = idle_flush.look(1 + IDLE_NS, Lsn(1 << 30), LOG, || 7);
         let expected = Some(IdleWatch { bucket: 7, cut: Lsn(1 << 30) });
-        assert_eq!(calm, expected);
+        assert_eq!(watch, expected);
         let behind = |bytes| Lsn((1 << 30) + bytes);
-        assert_eq!(quiet.is_idle(behind(quiet_bytes(LOG)), LOG), expected);
-        assert_eq!(quiet.is_idle(behind(quiet_bytes(LOG) + 1), LOG), None);
+        assert_eq!(idle_flush.is_idle(behind(idle_bytes(LOG)), LOG), expected);
+        assert_eq!(idle_flush.is_idle(behind(idle_bytes(LOG) + 1), LOG), None);
     }
 
     proptest! {
@@ -160,7 +160,7 @@ mod tests {
             grown in prop::collection::vec(
                 prop_oneof![5 => Just(0u64), 1 => 0..400u64, 1 => 0..1u64 << 18], 1..600),
         ) {
-            let (mut quiet, mut end) = (IdleFlush::default(), 1u64 << 30);
+            let (mut idle_flush, mut end) = (IdleFlush::default(), 1u64 << 30);
             let (mut cuts, mut ends) = (0u64, Vec::new());
             for (tick, bytes) in grown.iter().enumerate() {
                 end += bytes;
@@ -170,16 +170,16 @@ mod tests {
                     cuts
                 };
                 let now = (tick as u64 + 1) * TICK_NS;
-                let calm = quiet.look(now, Lsn(end), LOG, cut);
+                let watch = idle_flush.look(now, Lsn(end), LOG, cut);
                 let before = ends.len().checked_sub(TICKS as usize + 1);
-                let was_quiet =
-                    before.is_some_and(|at| end - ends[at] <= quiet_bytes(LOG));
-                prop_assert!(calm.is_none() || was_quiet);
-                prop_assert!(calm.is_none_or(|calm| calm.cut.0 <= end));
+                let was_idle =
+                    before.is_some_and(|at| end - ends[at] <= idle_bytes(LOG));
+                prop_assert!(watch.is_none() || was_idle);
+                prop_assert!(watch.is_none_or(|watch| watch.cut.0 <= end));
                 // A sufficiently long pause is always found.
                 let is_still = ends.len() > 2 * TICKS as usize
                     && ends[ends.len() - 2 * TICKS as usize - 1] == end;
-                prop_assert!(!is_still || calm.is_some_and(|calm| calm.cut.0 == end));
+                prop_assert!(!is_still || watch.is_some_and(|watch| watch.cut.0 == end));
             }
             let pauses = grown.len() as u64 / TICKS;
             prop_assert!(cuts <= pauses + 1);

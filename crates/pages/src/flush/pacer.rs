@@ -7,8 +7,9 @@
 
 use crate::flush::dirty::{Dirty, Surroundings};
 use crate::flush::idle_flush::{IdleFlush, IdleWatch};
-use crate::flush::pacing::{self, Load, Quota, TICK_NS};
+use crate::flush::quota::Quota;
 use evenkeel_base::Lsn;
+use evenkeel_sched::laws::pacing::{self, Load, TICK_NS};
 
 /// The last tick.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub struct Pacer {
     rate: u64,
     /// Bytes per second that were written to the log between the last two ticks.
     log_bytes_per_sec: u64,
-    quiet: IdleFlush,
+    idle_flush: IdleFlush,
 }
 
 /// The results of a tick.
@@ -30,7 +31,7 @@ pub struct Tick {
     pub load: Load,
     /// Pages that it requested beyond the rest of the quota.
     pub asked: u64,
-    /// The log became quiet, or paused once more.
+    /// The log became idle, or paused once more.
     pub rests: bool,
 }
 
@@ -46,8 +47,8 @@ impl Pacer {
     }
 
     /// The pages that are to be written while nobody writes, as long as that is so.
-    pub fn calm(&self, end: Lsn, log_bytes: u64) -> Option<IdleWatch> {
-        self.quiet.is_idle(end, log_bytes)
+    pub fn idle_watch(&self, end: Lsn, log_bytes: u64) -> Option<IdleWatch> {
+        self.idle_flush.is_idle(end, log_bytes)
     }
 
     /// Nanoseconds to the next tick; none: it is due.
@@ -77,12 +78,12 @@ impl Pacer {
             dirty.cut();
             dirty.bucket_of(around.end)
         };
-        let calm = match around.rests {
-            true => self.quiet.look(now_ns, around.end, around.log_bytes, cut),
+        let watch = match around.rests {
+            true => self.idle_flush.look(now_ns, around.end, around.log_bytes, cut),
             false => None,
         };
-        let calm = calm.map(|calm| calm.bucket);
-        let load = dirty.load(&around, log_bytes_per_sec, calm, self.rate);
+        let idle_below = watch.map(|watch| watch.bucket);
+        let load = dirty.load(&around, log_bytes_per_sec, idle_below, self.rate);
         let rate = pacing::pages_per_sec(&load);
         // An unused quota is not carried over: the law sees these pages as dirty.
         let quota_of = |rate| pacing::tick_quota(rate, elapsed.min(TICK_NS), load.dirty_pages);

@@ -85,7 +85,7 @@ mod tests {
         }
         assert!(!backing.taken(5), "all have memory");
         let backing = Backing::new(count, page_size);
-        assert!(!backing.taken(count as u32), "of another bank");
+        assert!(!backing.taken(count as u32), "of another segment");
         assert!(!Backing::new(64, 4096).taken(0), "too small");
         assert!(backing.expect(1000) && !backing.expect(900), "more than before");
         while backing.prepare(&frames) {}

@@ -124,7 +124,7 @@ impl VecSegment {
 /// All frames. Those from `count` on must not be used: they are being emptied, or are empty and
 /// without memory (`resize`).
 pub(crate) struct Frames {
-    banks: SegmentedVec<VecSegment>,
+    segments: SegmentedVec<VecSegment>,
     count: AtomicUsize,
     page_size: usize,
     events: Vec<Arc<Event>>,
@@ -144,7 +144,7 @@ pub(crate) fn check_pool(pool_bytes: usize, page_size: usize) -> evenkeel_base::
 impl Frames {
     pub fn new(rt: Arc<Runtime>, count: usize, page_size: usize) -> Frames {
         Frames {
-            banks: SegmentedVec::new(count, VecSegment::new(count, page_size)),
+            segments: SegmentedVec::new(count, VecSegment::new(count, page_size)),
             count: AtomicUsize::new(count),
             page_size,
             events: (0..EVENT_SHARDS).map(|_| Arc::new(Event::new())).collect(),
@@ -164,17 +164,17 @@ impl Frames {
 
     /// Frames ever made.
     pub fn made(&self) -> usize {
-        self.banks.len()
+        self.segments.len()
     }
 
     /// Makes frames until there are at least `count`.
     pub fn grow(&self, count: usize) {
-        self.banks.grow(count, |added| VecSegment::new(added, self.page_size));
+        self.segments.grow(count, |added| VecSegment::new(added, self.page_size));
     }
 
     #[inline]
-    fn bank(&self, index: u32) -> (&VecSegment, usize) {
-        match self.banks.find(index as usize) {
+    fn segment(&self, index: u32) -> (&VecSegment, usize) {
+        match self.segments.find(index as usize) {
             Some(found) => found,
             None => panic!("frame {index} was never made"),
         }
@@ -183,17 +183,17 @@ impl Frames {
     /// The state of a frame.
     #[inline]
     pub fn facts(&self, index: u32) -> &Frame {
-        let (bank, at) = self.bank(index);
-        &bank.facts[at]
+        let (segment, at) = self.segment(index);
+        &segment.facts[at]
     }
 
     fn bytes_at(&self, index: u32) -> *mut u8 {
-        let (bank, at) = self.bank(index);
-        assert!(at < bank.facts.len());
-        let offset = bank.arena.first + at * self.page_size;
+        let (segment, at) = self.segment(index);
+        assert!(at < segment.facts.len());
+        let offset = segment.arena.first + at * self.page_size;
         // SAFETY: the arena holds `facts.len() * page_size` bytes behind `first`, and `at` is below
         // that number of frames.
-        unsafe { bank.arena.raw.as_ptr().add(offset) }
+        unsafe { segment.arena.raw.as_ptr().add(offset) }
     }
 
     /// Makes the system put memory behind empty frames, one after another: a single call for all

@@ -90,7 +90,7 @@ impl FreeList {
     /// For a pool of this many frames, all of them free.
     pub fn new(frames: usize) -> FreeList {
         let free = (0..frames as u32).rev().collect();
-        let supply = FreeList {
+        let free_list = FreeList {
             lists: Mutex::new(FrameLists { free, retired: Vec::new() }),
             available: AtomicI64::new(frames as i64),
             hand: AtomicUsize::new(0),
@@ -103,8 +103,8 @@ impl FreeList {
             cold: Mutex::new(Vec::new()),
             leaving: AtomicUsize::new(0),
         };
-        supply.set_marks(frames);
-        supply
+        free_list.set_marks(frames);
+        free_list
     }
 
     /// Sets the marks for a pool of this many frames.

@@ -60,8 +60,8 @@ impl PageTable {
     }
 
     fn chunk(&self, leaf: usize) -> Option<&OnceLock<Words>> {
-        let (bank, at) = self.chunks.find(leaf / CHUNK_LEAVES)?;
-        bank.get(at)
+        let (segment, at) = self.chunks.find(leaf / CHUNK_LEAVES)?;
+        segment.get(at)
     }
 
     fn place(&self, page: PageNo) -> (usize, usize, usize) {

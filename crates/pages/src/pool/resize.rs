@@ -52,7 +52,7 @@ impl Pages {
     /// dirty any more, so these frames stay clean and are reused. False: enough were added.
     pub(crate) fn spare_frames(&self, wanted: i64) -> bool {
         let mut spare = self.resizing.spare.lock();
-        if self.supply.available() >= wanted {
+        if self.free_list.available() >= wanted {
             return true;
         }
         if *spare >= SPARE_MAX {
@@ -60,7 +60,7 @@ impl Pages {
         }
         *spare += SPARE_STEP;
         // From the frames that are not used now.
-        let mut retired = self.supply.lists.lock().retired.clone();
+        let mut retired = self.free_list.lists.lock().retired.clone();
         retired.sort_unstable();
         let count = match retired.get(SPARE_STEP - 1) {
             Some(last) => *last as usize + 1,
@@ -76,7 +76,7 @@ impl Pages {
         self.translation.grow(count);
         self.frames.grow(count);
         let usable = {
-            let mut lists = self.supply.lists.lock();
+            let mut lists = self.free_list.lists.lock();
             lists.retired.extend(made as u32..self.frames.made() as u32);
             self.frames.set_count(count);
             let (back, retired) =
@@ -85,10 +85,10 @@ impl Pages {
             lists.free.extend(&back);
             back.len()
         };
-        self.supply.set_marks(count);
-        self.supply.return_credits(usable);
+        self.free_list.set_marks(count);
+        self.free_list.return_credits(usable);
         self.note_frames();
-        self.supply.event.notify();
+        self.free_list.event.notify();
         self.clean_event.notify();
     }
 
@@ -104,12 +104,12 @@ impl Pages {
 
     /// Bytes of free frames beyond those that are kept for the next reads.
     pub fn unused_bytes(&self) -> usize {
-        (self.supply.available() - self.supply.high()).max(0) as usize * self.page_size()
+        (self.free_list.available() - self.free_list.high()).max(0) as usize * self.page_size()
     }
 
     /// Frames that have memory: the size of the pool, or more while it shrinks.
     pub fn frames_with_memory(&self) -> usize {
-        self.frames.made() - self.supply.lists.lock().retired.len()
+        self.frames.made() - self.free_list.lists.lock().retired.len()
     }
 
     /// True while frames have to be emptied.
@@ -119,7 +119,7 @@ impl Pages {
 
     pub(crate) fn note_frames(&self) {
         // Under the lock: of two writers of the gauge the later one has the later number.
-        let lists = self.supply.lists.lock();
+        let lists = self.free_list.lists.lock();
         let frames = self.frames.made() - lists.retired.len();
         self.rt.metrics.set(Metric::PoolFrames, frames as u64);
     }
@@ -147,10 +147,10 @@ impl Pages {
 
     /// Retires frames of the free list.
     fn retire_free(&self) {
-        let mut spare = self.supply.take_spare(BEAT_FRAMES as i64);
+        let mut spare = self.free_list.take_spare(BEAT_FRAMES as i64);
         let mut gone = Vec::new();
         {
-            let mut lists = self.supply.lists.lock();
+            let mut lists = self.free_list.lists.lock();
             let count = self.frames.count();
             lists.free.retain(|frame| {
                 let goes = spare > 0 && *frame as usize >= count;
@@ -161,7 +161,7 @@ impl Pages {
                 !goes
             });
         }
-        self.supply.return_credits(spare as usize);
+        self.free_list.return_credits(spare as usize);
         for frame in gone {
             self.release_frame(self.frames.exclusive(frame));
         }

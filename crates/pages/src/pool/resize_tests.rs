@@ -84,7 +84,7 @@ fn the_pool_changes_its_size_while_in_use() -> Result<()> {
     rig.pages.flush_all()?;
     let resident = |p: &&PageNo| rig.pages.translation.get(**p).is_some();
     let held = pages.iter().filter(resident).count() as i64;
-    assert!(rig.pages.supply.available() + held <= 600, "no frame twice");
+    assert!(rig.pages.free_list.available() + held <= 600, "no frame twice");
     assert_eq!(rig.pages.resize(4096).expect_err("too small").code(), Code::PoolTooSmall);
     Ok(())
 }
@@ -95,12 +95,12 @@ fn free_frames_give_back_their_memory_and_take_it_again() -> Result<()> {
     rig.pages.resize(100 * 4096)?;
     while rig.pages.free_frames_beat()? == evenkeel_base::Beat::More {}
     assert_eq!(rig.pages.frames_with_memory(), 100, "all that was free went");
-    let free = rig.pages.supply.available();
+    let free = rig.pages.free_list.available();
     rig.pages.resize(4096 * 4096)?;
     assert_eq!(rig.pages.frames_with_memory(), 4096);
-    assert_eq!(rig.pages.supply.available(), free + 3996);
+    assert_eq!(rig.pages.free_list.available(), free + 3996);
     rig.pages.resize(10_000 * 4096)?;
-    assert!(rig.pages.supply.available() >= free + 9900 - 4);
+    assert!(rig.pages.free_list.available() >= free + 9900 - 4);
     Ok(())
 }
 
@@ -111,13 +111,13 @@ fn free_frames_are_refilled_in_small_parts() {
     for (frames, low, high) in
         [(96, 4, 8), (16_384, 512, 1024), (65_536, 2048, 2560), (1 << 22, 4096, 4608)]
     {
-        let supply = FreeList::new(frames);
-        assert_eq!((supply.low(), supply.high()), (low, high), "{frames} frames");
-        assert!(supply.try_credits(frames as i64 - low));
-        assert!(!supply.is_low());
-        assert!(supply.try_credits(1));
-        assert!(supply.is_low() && supply.gives_up());
-        supply.return_credits((high - low) as usize + 1);
-        assert!(!supply.gives_up());
+        let free_list = FreeList::new(frames);
+        assert_eq!((free_list.low(), free_list.high()), (low, high), "{frames} frames");
+        assert!(free_list.try_credits(frames as i64 - low));
+        assert!(!free_list.is_low());
+        assert!(free_list.try_credits(1));
+        assert!(free_list.is_low() && free_list.gives_up());
+        free_list.return_credits((high - low) as usize + 1);
+        assert!(!free_list.gives_up());
     }
 }

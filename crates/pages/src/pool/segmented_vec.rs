@@ -26,7 +26,7 @@ impl<B> SegmentedVec<B> {
 
     /// Items in all segments.
     pub fn len(&self) -> usize {
-        self.added().last().map_or(self.first.end, |bank| bank.end)
+        self.added().last().map_or(self.first.end, |segment| segment.end)
     }
 
     fn added(&self) -> impl Iterator<Item = &VecSegment<B>> {
@@ -44,11 +44,11 @@ impl<B> SegmentedVec<B> {
 
     fn find_behind(&self, at: usize) -> Option<(&B, usize)> {
         let mut start = self.first.end;
-        for bank in self.added() {
-            if at < bank.end {
-                return Some((&bank.items, at - start));
+        for segment in self.added() {
+            if at < segment.end {
+                return Some((&segment.items, at - start));
             }
-            start = bank.end;
+            start = segment.end;
         }
         None
     }
@@ -60,7 +60,7 @@ impl<B> SegmentedVec<B> {
             return;
         }
         let added = (len - now).max(now / 2);
-        if let Some(place) = self.more.iter().find(|bank| bank.get().is_none()) {
+        if let Some(place) = self.more.iter().find(|segment| segment.get().is_none()) {
             place.get_or_init(|| VecSegment { end: now + added, items: make(added) });
         }
     }
@@ -77,15 +77,15 @@ mod tests {
             let from = next.replace(next.get() + count);
             (from..from + count).collect()
         };
-        let banks = SegmentedVec::new(10, make(10));
+        let segments = SegmentedVec::new(10, make(10));
         for len in [5, 11, 12, 100, 101, 4000] {
-            banks.grow(len, make);
-            assert!(banks.len() >= len);
-            for at in 0..banks.len() {
-                let (bank, place) = banks.find(at).expect("there");
-                assert_eq!(bank[place], at);
+            segments.grow(len, make);
+            assert!(segments.len() >= len);
+            for at in 0..segments.len() {
+                let (segment, place) = segments.find(at).expect("there");
+                assert_eq!(segment[place], at);
             }
-            assert!(banks.find(banks.len()).is_none());
+            assert!(segments.find(segments.len()).is_none());
         }
     }
 }

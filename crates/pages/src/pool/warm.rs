@@ -15,7 +15,7 @@ impl Pages {
     /// more, those that the clock has passed last: they were used again soonest.
     pub fn hot_pages(&self, most: usize) -> Vec<PageNo> {
         let frames = self.frames.count();
-        let hand = self.supply.hand.load(Relaxed);
+        let hand = self.free_list.hand.load(Relaxed);
         let mut pages: Vec<PageNo> = (1..=frames)
             .map(|back| self.frames.facts(((hand % frames + frames - back) % frames) as u32))
             .filter(|facts| facts.referenced.load(Relaxed) != 0)
@@ -45,9 +45,9 @@ impl Pages {
         }
         let bytes = (count * self.page_size()) as u64;
         self.sched.ask(Class::Maintenance, bytes, false);
-        let taken = self.supply.take_spare(count as i64) as usize;
+        let taken = self.free_list.take_spare(count as i64) as usize;
         if taken < count {
-            self.supply.return_credits(taken);
+            self.free_list.return_credits(taken);
             return None;
         }
         let start = self.rt.env.now_ns();

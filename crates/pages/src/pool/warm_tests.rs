@@ -64,7 +64,10 @@ fn warming_stops_at_a_full_pool_and_evicts_nothing() -> Result<()> {
     let done = warm_all(&small, &hot);
     assert!(done > 0 && done < hot.len(), "{done} of {}", hot.len());
     assert_eq!(rt.metrics.get(Metric::Evictions), 0);
-    assert!(small.supply.available() >= small.supply.low(), "the last frames are left to readers");
+    assert!(
+        small.free_list.available() >= small.free_list.low(),
+        "the last frames are left to readers"
+    );
     let reads = rt.metrics.get(Metric::PageReads);
     drop(small.read(first, Access::Normal)?);
     assert_eq!(rt.metrics.get(Metric::PageReads), reads, "what was there stays there");
@@ -98,7 +101,7 @@ fn a_hot_page_list_of_arbitrary_pages_is_harmless() -> Result<()> {
     for (i, page) in pages.iter().enumerate() {
         assert_eq!(again.read(*page, Access::Normal)?[0], i as u8);
     }
-    let free = again.supply.available() as usize;
+    let free = again.free_list.available() as usize;
     assert_eq!(free + again.hot_pages(1000).len(), 256, "no frame is lost");
     Ok(())
 }

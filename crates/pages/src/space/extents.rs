@@ -232,6 +232,11 @@ impl Pages {
         self.space.stats()
     }
 
+    /// Bytes of the pages that belong to a tree, those of its extents that are free included.
+    pub fn space_bytes_of(&self, tree: TreeId) -> u64 {
+        self.space.pages_of(tree) * self.page_size() as u64
+    }
+
     /// One step of freeing extents (E2): waits for their records to be durable, drops their frames,
     /// punches their blocks. Extents that were free at the open are punched, too, because an extent
     /// freed just before a crash still has its blocks.
@@ -240,7 +245,7 @@ impl Pages {
     /// Those of syncing the log.
     pub fn reclaim_beat(&self) -> Result<Beat> {
         self.rt.step();
-        let seen = self.supply.freed.now();
+        let seen = self.free_list.freed.now();
         let Some(newest) = self.space.newest_pending() else { return Ok(self.punch_found(seen)) };
         let log = self.log()?;
         log.wait_durable(newest)?;
@@ -276,7 +281,7 @@ impl Pages {
         if busy {
             // A write of one of its pages is under way and notifies at its end.
             let time = Some(Duration::from_millis(100));
-            self.rt.wait(&self.supply.freed, seen, time, Cause::Idle);
+            self.rt.wait(&self.free_list.freed, seen, time, Cause::Idle);
         }
     }
 

@@ -3,10 +3,10 @@
 
 use crate::flush::sync_turn::SyncTurn;
 use evenkeel_base::{Code, Error, PageNo, Result, metrics::Metric, sync::RwLock};
-use evenkeel_format::page::{RawPage, VerifiedPage};
+use evenkeel_format::page::{PageKind, RawPage, VerifiedPage};
 use evenkeel_format::space::{EXTENT_BYTES, Geometry, SEGMENT_EXTENTS};
 use evenkeel_io::{File, OpenMode, Runtime};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Directory of the segment files.
 pub(crate) const DIRECTORY: &str = "pages";
@@ -14,10 +14,15 @@ pub(crate) const DIRECTORY: &str = "pages";
 /// An open file and the latch of its syncs.
 type Opened = (Arc<dyn File>, Arc<SyncTurn>);
 
+/// Refuses the payload of a tree page that has something unknown in it.
+pub(crate) type CheckPayload = fn(&[u8]) -> Result<()>;
+
 pub(crate) struct Files {
     rt: Arc<Runtime>,
     geometry: Geometry,
     open: RwLock<Vec<Opened>>,
+    /// What the owner of tree pages says of their payload; this layer does not know it.
+    check_payload: OnceLock<CheckPayload>,
 }
 
 /// Path of a segment file.
@@ -27,7 +32,7 @@ pub(crate) fn path(segment: u32) -> String {
 
 impl Files {
     pub fn new(rt: Arc<Runtime>, geometry: Geometry) -> Files {
-        Files { rt, geometry, open: RwLock::new(Vec::new()) }
+        Files { rt, geometry, open: RwLock::new(Vec::new()), check_payload: OnceLock::new() }
     }
 
     /// Opens the file of a segment, without adding it.
@@ -78,10 +83,30 @@ impl Files {
         error.with("file", path(segment)).with("offset", offset)
     }
 
-    /// Reads a page and verifies it. # Errors: as `RawPage::verify`; `PageBeyond`; `ReadFailed`.
+    /// Tree pages that are read from now on are given to this check.
+    pub fn check_payloads_with(&self, check: CheckPayload) {
+        // Set once per open; there is one owner of tree pages.
+        let _ = self.check_payload.set(check);
+    }
+
+    /// Reads a page and verifies it. # Errors: as `verify`; `PageBeyond`; `ReadFailed`.
     pub fn read<'a>(&self, page: PageNo, buf: &'a mut [u8]) -> Result<VerifiedPage<'a>> {
         self.read_raw(page, buf)?;
-        RawPage(buf).verify(page, self.rt.database()).map_err(|e| self.at(e, page))
+        self.verify(page, buf)
+    }
+
+    /// Verifies the image of a page.
+    ///
+    /// # Errors
+    /// As `RawPage::verify`; those of the check of payloads.
+    pub fn verify<'a>(&self, page: PageNo, image: &'a [u8]) -> Result<VerifiedPage<'a>> {
+        let seen = RawPage(image).verify(page, self.rt.database()).map_err(|e| self.at(e, page))?;
+        if let Some(check) = self.check_payload.get()
+            && seen.header().kind == PageKind::Tree
+        {
+            check(seen.payload()).map_err(|e| self.at(e.with("page", page), page))?;
+        }
+        Ok(seen)
     }
 
     /// Reads consecutive pages from `first` on, unverified, all in one segment.

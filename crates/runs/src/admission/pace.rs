@@ -8,25 +8,22 @@
 //! compactions that ingest needs, divided by the bytes that they will have to move for each
 //! ingested byte (`passes` of the sizes of the last flushes). It is also at most the rate that
 //! fills the places that are left while the compactions of all indexes do the work that they owe
-//! (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is [`throttle::pace_ns`]; all
+//! (`docs/rfcs/0030-ingest-rate-from-owed-compaction.md`). The law is [`ingest::pace_ns`]; all
 //! inserts share one queue.
 
 use crate::Runs;
-use crate::admission::rate_limiter::RateLimiter;
-use crate::admission::throttle;
-use crate::compaction::picker::{RUNS_HELP, passes};
 use crate::state::{Index, RunsState};
 use evenkeel_base::IndexId;
 use evenkeel_base::journal::Law;
 use evenkeel_base::sync::Mutex;
+use evenkeel_sched::RateLimiter;
+use evenkeel_sched::laws::compaction::passes;
+use evenkeel_sched::laws::depths::RUNS_HELP;
+use evenkeel_sched::laws::ingest::{self, PART, WINDOW_NS, compaction_rate};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Compactions are measured over this time.
-const WINDOW_NS: u64 = 500_000_000;
 /// A longer time between the first two flushes was a pause of ingest.
 const FLUSH_NS_MAX: u64 = 60_000_000_000;
-/// The weight of a new measurement in the average: one part in this many.
-const PART: u64 = 4;
 
 /// See the head of the file.
 #[derive(Default)]
@@ -70,17 +67,6 @@ impl Meter {
         let moved = 2 * u128::from(self.compaction_bytes) * 1_000_000_000;
         u64::try_from(moved / u128::from(self.took_ns.max(1))).unwrap_or(u64::MAX)
     }
-}
-
-/// Bytes per second that compactions move, averaged from the `known` value and a measurement of
-/// `bytes` in `ns`. None: the time is too short for a measurement.
-pub fn compaction_rate(known: u64, bytes: u64, ns: u64) -> Option<u64> {
-    if ns < WINDOW_NS {
-        return None;
-    }
-    let rate = (u128::from(bytes) * 1_000_000_000 / u128::from(ns)) as u64;
-    let average = if known == 0 { rate } else { (known * (PART - 1) + rate) / PART };
-    Some(average.max(1))
 }
 
 impl Pace {
@@ -164,13 +150,13 @@ impl Runs {
             .iter()
             .filter_map(|(id, left)| {
                 let index = state.indexes.get(id)?;
-                let owed = throttle::owed_bytes(*left, index.newest_bytes());
+                let owed = ingest::owed_bytes(*left, index.newest_bytes());
                 Some((index.depth() as u64, owed))
             })
             .collect();
         let runs = needed.iter().map(|(runs, _)| *runs).max().unwrap_or(0);
         let (sealed, active) = (state.memtables.len() - 1, state.memtables[0].bytes());
-        let owed = throttle::tightest(needed, sealed, active, self.generation_bytes());
+        let owed = ingest::tightest(needed, sealed, active, self.generation_bytes());
         let (bytes_per_sec, bytes_per_kib, need) = {
             let meter = self.pace.meter.lock();
             let per_kib = meter.compaction_bytes.saturating_mul(1024) / meter.memtable_bytes.max(1);
@@ -180,8 +166,8 @@ impl Runs {
             let rate = if are_behind { meter.rate() } else { meter.bytes_per_sec };
             (rate, per_kib, meter.need_bytes_per_sec())
         };
-        let ns = throttle::pace_ns(runs, bytes_per_sec, bytes_per_kib, owed);
-        let enough = throttle::enough_for_compactions(runs, need);
+        let ns = ingest::pace_ns(runs, bytes_per_sec, bytes_per_kib, owed);
+        let enough = ingest::enough_for_compactions(runs, need);
         let before = self.pace.line.set(ns);
         if self.pace.enough.swap(enough, Ordering::Relaxed) != enough {
             self.sched.governor.set_enough_for_compactions(enough);

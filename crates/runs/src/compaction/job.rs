@@ -3,8 +3,6 @@
 
 use super::trivial_move::{Keys, apart};
 use crate::Runs;
-use crate::admission::throttle::pays_bytes;
-use crate::compaction::picker::CompactionTurn;
 use crate::compaction::version_filter::{Rules, VersionFilter};
 use crate::index_build::CHECK_EVERY;
 use crate::read::run_iter::{BlockLoader, Bounds, RunIter};
@@ -12,6 +10,8 @@ use crate::read::source::{Direction, Merger, Source};
 use crate::run::file::{Run, RunSegment};
 use crate::run::writer::{Purpose, RunWriter, SliceStart, Written};
 use evenkeel_base::{Error, IndexId, Result, metrics::Metric};
+use evenkeel_sched::laws::compaction::CompactionTurn;
+use evenkeel_sched::laws::ingest::pays_bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 

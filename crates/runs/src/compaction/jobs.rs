@@ -3,9 +3,9 @@
 //! (`Runs::compaction_help_beat`) only run beats of those that ingest needs.
 
 use super::job::CompactionJob;
-use crate::admission::throttle::owed_bytes;
-use crate::compaction::picker::{CompactionTurn, bytes_per_run, next_compaction};
 use evenkeel_base::IndexId;
+use evenkeel_sched::laws::compaction::{CompactionTurn, bytes_per_run, next_compaction};
+use evenkeel_sched::laws::ingest::owed_bytes;
 use std::collections::BTreeMap;
 
 /// Indexes for which ingest needs credit: the number of their runs, and bytes of the newest.

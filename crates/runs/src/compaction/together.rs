@@ -8,13 +8,13 @@
 
 use super::job::Order;
 use crate::Runs;
-use crate::admission::throttle::pays_bytes;
 use crate::compaction::version_filter::VersionFilter;
 use crate::run::file::{Run, RunFile, RunSegment};
 use crate::run::writer::{Purpose, RunWriter, SliceStart, Written};
 use crate::state::Edit;
 use evenkeel_base::{Code, Error, IndexId, Kind, Result, metrics::Metric};
 use evenkeel_io::IO_ALIGN;
+use evenkeel_sched::laws::ingest::pays_bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -111,12 +111,7 @@ impl Arena {
         };
         // SAFETY: the layout has a size above zero.
         let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        // SAFETY: the range is the allocation just made; the call is advice and may fail. Miri does
-        // not know it.
-        #[cfg(not(miri))]
-        unsafe {
-            libc::madvise(base.as_ptr().cast(), count * CHUNK, libc::MADV_HUGEPAGE)
-        };
+        evenkeel_io::request_large_pages(base, count * CHUNK);
         owned.push(Owned(base, layout));
         for i in 0..count {
             // SAFETY: i * CHUNK is inside the allocation of count * CHUNK bytes.

@@ -250,6 +250,9 @@ impl Merger {
     /// Forward: advances to the next key, past all older entries of the present one. Returns the
     /// number of those. After an error the merger stands on an entry of the present key.
     pub(crate) fn next_key(&mut self) -> Result<u64> {
+        if self.heap.len() == 1 {
+            return self.next_key_alone();
+        }
         let mut older = 0;
         while let Some(first) = self.heap.first().copied() {
             // Other sources with this key are right below the top of the heap.
@@ -266,5 +269,27 @@ impl Merger {
             older += 1;
         }
         Ok(older)
+    }
+
+    /// `next_key` where one source alone stands on an entry: nothing is compared.
+    fn next_key_alone(&mut self) -> Result<u64> {
+        let Some(first) = self.heap.first_mut() else { return Ok(0) };
+        let source = &mut self.sources[first.source as usize];
+        let mut older = 0;
+        loop {
+            if older > 0 {
+                source.skip();
+            }
+            source.advance(Direction::Forward)?;
+            let Some(key) = source.key() else {
+                self.heap.clear();
+                return Ok(older);
+            };
+            if !source.repeats() {
+                first.head = head_of(key);
+                return Ok(older);
+            }
+            older += 1;
+        }
     }
 }

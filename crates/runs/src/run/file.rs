@@ -9,7 +9,6 @@
 //! part to a compaction is another segment of the same slice, so the part's blocks can be freed
 //! when the last reader of the old segment has gone.
 
-use crate::compaction::picker::garbage;
 use crate::run::filter_cache::{Cell, FilterCache};
 use evenkeel_base::{Code, DatabaseId, Error, Generation, IndexId, Lsn, Result};
 use evenkeel_format::run::{
@@ -17,12 +16,13 @@ use evenkeel_format::run::{
     Trailer, decode_footer, open,
 };
 use evenkeel_io::{AlignedBuf, File, IO_ALIGN, OpenMode, Runtime};
+use evenkeel_sched::laws::compaction::garbage;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Path of a run file.
-pub(crate) fn path(number: u64) -> String {
+pub fn path(number: u64) -> String {
     format!("runs/{number:08}.run")
 }
 

@@ -1,10 +1,10 @@
 //! G1: credit and time reserved for bytes that are not written are returned.
 
 use super::test_support::{Fixture, spec, stamp};
-use crate::compaction::picker::RUNS_TRIGGER;
-use crate::room_bytes;
 use evenkeel_base::{Beat, IndexId};
 use evenkeel_format::record::{Entry, entry_op};
+use evenkeel_sched::laws::depths::RUNS_TRIGGER;
+use evenkeel_sched::laws::ingest::room_bytes;
 use std::sync::atomic::Ordering::SeqCst;
 
 const GENERATION: u64 = 4 << 20;

@@ -3,14 +3,15 @@
 //! ingest at the pace of `pace.rs` with the credit of `admission.rs`.
 
 use super::test_support::{Fixture, Random, spec};
-use crate::admission::ADVANCE_PART;
-use crate::compaction::picker::{CompactionTurn, RUNS_HELP, RUNS_PACED, next_compaction, passes};
-use crate::compaction::picker::{
-    FREES_NOTHING, Facts, RUNS_LIMIT, RUNS_TRIGGER, Rest, bytes_per_run, choose,
-};
-use crate::{credit_bytes, owed_bytes, pace_ns, pays_bytes, room_bytes, tightest};
 use evenkeel_base::{Beat, Code, Error, IndexId, metrics::Metric};
 use evenkeel_format::record::entry_op;
+use evenkeel_sched::laws::compaction::{
+    CompactionTurn, FREES_NOTHING, Facts, Rest, bytes_per_run, choose, next_compaction, passes,
+};
+use evenkeel_sched::laws::depths::{RUNS_HELP, RUNS_LIMIT, RUNS_PACED, RUNS_TRIGGER};
+use evenkeel_sched::laws::ingest::{
+    ADVANCE_PART, credit_bytes, owed_bytes, pace_ns, pays_bytes, room_bytes, tightest,
+};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 

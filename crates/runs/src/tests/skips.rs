@@ -2,12 +2,12 @@
 //! run.
 
 use super::test_support::{Fixture, spec};
-use crate::compaction::picker::Spare;
 use crate::state::Edit;
 use crate::{Direction, KeyRange};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{IndexId, Lsn, Snapshot};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
+use evenkeel_sched::laws::compaction::Spare;
 use std::sync::Arc;
 
 const ROWS: u64 = 10_000;

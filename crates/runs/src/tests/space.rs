@@ -1,7 +1,6 @@
 //! G4: on a full disk compactions free the garbage in runs, within the space of the ballast.
 
 use super::test_support::{Commits, Random, TestLog, spec, stamp};
-use crate::compaction::picker::Spare;
 use crate::{Direction, KeyRange, Runs, RunsOptions, entry_bytes};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId, Lsn, Snapshot, TxnId, TxnState};
@@ -9,6 +8,7 @@ use evenkeel_format::record::Entry;
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use evenkeel_io::sim::SimEnv;
 use evenkeel_sched::Scheduler;
+use evenkeel_sched::laws::compaction::Spare;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,11 +1,11 @@
 //! D2: small indexes are compacted together, whatever happens to one of them.
 
 use super::test_support::{Fixture, spec};
-use crate::compaction::picker::Spare;
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, IndexId};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 use evenkeel_io::OpenMode;
+use evenkeel_sched::laws::compaction::Spare;
 use std::sync::atomic::Ordering;
 
 const INDEXES: u32 = 200;

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 
 /// Waits until `length` threads wait; if one is too many, they are released before the test ends.
 fn until_waiting(runs: &Runs, length: usize, has_overtaken: impl Fn() -> bool) {
-    while runs.space.credit.length() != length {
+    while runs.space.credit.len() != length {
         if has_overtaken() {
             runs.forgive_debt();
             panic!("somebody overtakes");
@@ -62,6 +62,6 @@ fn a_waiter_that_gives_up_leaves_the_queue() {
         let gave_up = first.join().expect("ends").map_err(|error| error.code());
         assert_eq!(gave_up, Err(Code::StatementCancelled));
         assert_eq!(second.join().expect("ends").expect("credit"), 100);
-        assert_eq!(runs.space.credit.length(), 0);
+        assert_eq!(runs.space.credit.len(), 0);
     });
 }

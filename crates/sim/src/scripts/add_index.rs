@@ -1,7 +1,7 @@
 //! Scripts that build indexes, crashed in every phase of a build (F1-F4). One build makes several
-//! indexes in one pass, one of them unique, with so many runs that they must be merged. Meanwhile
-//! sessions commit and roll back changes that they made before the build, during it and across its
-//! barriers.
+//! indexes in one pass, one of them unique, with so many runs that the build must compact them.
+//! Meanwhile sessions commit and roll back changes that they made before the build, during it and
+//! across its barriers.
 
 use super::common::{T, rest};
 use super::seen::Seen;
@@ -27,9 +27,10 @@ fn watch(seen: &Arc<Seen>, sim: &SimEnv, progress: &BuildProgress) {
 
 /// The state of a build at the call that gets this error.
 fn now(progress: &BuildProgress, error: &Error) -> &'static str {
-    // The runs of the last round exist, so the runs that are created now are merged ones.
+    // The runs of the last round exist, so new runs are outputs of a compaction.
     let all_written = progress.rows_written() == progress.rows_total();
-    // The error is one of creating or syncing a run file. (Files of merged runs are only removed.)
+    // The error is one of creating or syncing a run file. (The files of a compaction's inputs are
+    // only removed.)
     let is_made = matches!(error.code(), Code::FileOpen | Code::SyncFailed)
         && error.context("file").is_some_and(|path| path.contains("runs/"));
     match progress.phase() {

@@ -127,7 +127,7 @@ fn put_all(a: &mut Actor<'_>, mut ids: Range<i64>, len: usize) -> Result<()> {
 pub(super) fn give_up_some(sim: &SimEnv, a: &mut Actor<'_>) -> Result<Txn> {
     put_all(a, 100..112, 1_500)?;
     a.commit()?;
-    let mut old = a.db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let old = a.db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     old.take_snapshot()?;
     put_all(a, 100..104, 1_700)?;
     a.commit()?;
@@ -237,7 +237,7 @@ pub(super) fn flush(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     fill(sim, a, 8)
 }
 
-pub(super) fn merge(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+pub(super) fn compaction(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     fill(sim, a, 24)?;
     rest(sim, 500);
     Ok(())

@@ -18,7 +18,7 @@ const ROUNDS: i64 = 6;
 const DROPPED: i64 = 4;
 
 fn insert(txn: &mut Txn, name: &str, mut ids: Range<i64>) -> Result<()> {
-    let mut table = txn.table(name)?;
+    let table = txn.table(name)?;
     ids.try_for_each(|id| {
         let text = "t".repeat(id as usize % 50);
         table.insert(&[ValueRef::Int(id), ValueRef::Text(&text)]).map(drop)

@@ -1,5 +1,6 @@
-//! One life in which one call of the disk fails, or the disk is full from that call on: what the
-//! script is told, what can be read meanwhile, whether writes go on, and what the next life finds.
+//! One life in which one call of the disk fails, or the disk is full from that call on. Checks the
+//! error that the script gets, what can be read meanwhile, whether writes continue, and what the
+//! next life finds.
 
 use evenkeel::{Access, Code, Database, Error, Isolation, Kind};
 use evenkeel_base::sync::Mutex;
@@ -15,24 +16,24 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How long users may be kept out once there is space again, in steps of `STEP_MS`.
+/// How long users' writes may be refused after there is space again, in steps of `STEP_MS`.
 const STEPS: u64 = 5;
 const STEP_MS: u64 = 500;
-/// Statements of a script that may be refused in a row.
+/// The greatest number of statements of a script that are refused in sequence.
 const REFUSED: u64 = 60;
 
-/// What goes wrong.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failing {
     /// This call finds no space.
     Space,
-    /// Nothing is free from this call on, until some statements have been refused.
+    /// No block is free from this call on, until some statements have been refused.
     Full,
     /// This sync finds no space.
     Sync,
     /// This call fails with EIO.
     Error,
-    /// This call fails with this error number, and what comes of it is what `errno` says.
+    /// This call fails with this error number; `errno` has the required outcome.
     Errno(i32),
 }
 
@@ -75,11 +76,11 @@ impl Failing {
 /// Which calls fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Those of the script and of the close behind it.
+    /// Calls of the script and of the close after it.
     Script,
-    /// Those of an open after a crash at the end of the script.
+    /// Calls of an open after a crash at the end of the script.
     Open,
-    /// None, and the script is cut by a crash in this change.
+    /// No call fails; a crash at this change of the disk ends the script.
     Cut,
 }
 
@@ -100,36 +101,36 @@ impl fmt::Display for Case {
     }
 }
 
-/// What was seen of a failing call.
+/// The outcome of a failing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seen {
-    /// The open said so.
+    /// The open failed with the error.
     OpenRefused,
-    /// A statement was refused, and repeated in its transaction when there was space.
+    /// A statement was refused, and the script repeated it in its transaction when there was space.
     Repeated,
-    /// The script was told and ended; writes went on.
+    /// The script got the error and ended; writes continued.
     Told,
     /// Writes have stopped.
     Stopped,
-    /// Nobody was told, and writes went on.
+    /// No caller got an error, and writes continued.
     Unnoticed,
-    /// The close said so.
+    /// The close returned the error.
     CloseRefused,
 }
 
-/// What a life was.
+/// The results of a life.
 pub struct Lived {
     pub seen: Option<Seen>,
-    /// The disk at its end, and what it must hold.
+    /// The disk at the end of the life, and the model of what it must hold.
     pub disk: SimDisk,
     pub model: Model,
-    /// Calls when it was open, and when it ended.
+    /// The numbers of calls when the database was open, and when the life ended.
     pub opened_at: u64,
     pub ended_at: u64,
     /// Changes of the disk.
     pub changes: u64,
     pub noted: Vec<evenkeel_io::sim::Noted>,
-    /// What the script was told.
+    /// The error that the script got.
     pub told: Option<Error>,
 }
 
@@ -155,7 +156,7 @@ fn arm(disk: &SimDisk, case: Case) {
         Some(Failing::Error) => &[ReadError, WriteError, SyncError, NameError, LookError],
         Some(Failing::Errno(number)) => &OsCall::ALL.map(|call| Os(call, number)),
     };
-    // The start of a thread is no call of its own: it would fail beside the call before it.
+    // The start of a thread is not a numbered call: it would fail together with the call before it.
     let kinds = kinds.iter().filter(|kind| !matches!(kind, Os(OsCall::Thread, _)));
     kinds.for_each(|kind| disk.inject(Fault::new(*kind, When::Call(case.call))));
 }
@@ -165,7 +166,7 @@ fn end_of_fault(sim: &SimEnv) {
     sim.disk().set_capacity(None);
 }
 
-/// The life of a script; the model is what its disk holds.
+/// Runs a life of a script. The model describes the disk at its beginning.
 pub fn live(script: &Script, start: &(SimDisk, Model), case: Case) -> Done<Lived> {
     let disk = start.0.crash(CrashPolicy::Killed, case.seed);
     disk.note_calls();
@@ -203,7 +204,7 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
-/// The next life, with nothing that fails, on what is there after a crash.
+/// Runs the next life, without failures, on the files that survive a crash.
 pub fn next_life(script: &Script, lived: &Lived, case: Case) -> Done<()> {
     let policies = CrashPolicy::ALL;
     let policy = policies[(case.call % policies.len() as u64) as usize];
@@ -241,7 +242,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// What was seen, if something was wrong.
+    /// Runs the life. Returns the outcome if a call failed.
     fn live(&mut self) -> Done<Option<Seen>> {
         let opened = open(self.sim, self.script.geometry);
         self.opened_at = self.sim.disk().calls();
@@ -294,19 +295,21 @@ impl Life<'_> {
         }))
     }
 
-    /// An error is of the kind that goes with what was wrong.
+    /// Checks that an error is of the kind that belongs to the failure.
     fn judge(&self, what: &str, error: &Error) -> Done<()> {
         let fits = match self.case.failing {
             None => false,
             Some(Failing::Errno(number)) => match self.of().map(|of| errno::code(of, number)) {
-                // Where writes have stopped they say so, and never that it is waited out.
+                // Once writes have stopped the error says so, and never names a shortage that ends
+                // by itself.
                 Some(_) if matches!(error.kind(), Kind::Io | Kind::ReadOnly) => {
                     !self.is_waited_out()
                 }
                 code => code == Some(error.code()),
             },
             Some(Failing::Error) => matches!(error.kind(), Kind::Io | Kind::ReadOnly),
-            // Of a file that nobody knows yet, which is made again; else writes stop.
+            // The error of a file that nothing depends on yet, which the engine makes again;
+            // otherwise writes stop.
             Some(Failing::Sync) => {
                 matches!(error.code(), Code::DiskFull | Code::WriteFailed | Code::WritesStopped)
             }
@@ -318,7 +321,7 @@ impl Life<'_> {
         }
     }
 
-    /// Where what a statement had done could not be reverted the transaction has ended.
+    /// If the changes of a statement could not be rolled back, the transaction has ended.
     fn roll_back(&self, actor: &mut Actor<'_>) -> Done<()> {
         match actor.rollback() {
             Err(error) if error.code() == Code::TransactionEnded => Ok(()),
@@ -333,7 +336,7 @@ impl Life<'_> {
         noted.iter().find(|noted| noted.call == self.case.call).map(|noted| noted.of)
     }
 
-    /// Nothing is lost, and writes go on: of a sync only its caller knows.
+    /// True if nothing is lost and writes continue. Of a sync, only its caller knows.
     fn is_waited_out(&self) -> bool {
         match (self.case.failing, self.of()) {
             (Some(Failing::Errno(number)), Some(of)) => {
@@ -349,7 +352,7 @@ impl Life<'_> {
 
     fn recovered(&self, db: &Database) -> Done<()> {
         let mut model = self.model.lock().clone();
-        // A read may fail, once.
+        // One read may fail.
         let first = check_recovered(db, &mut model);
         let again = match first {
             Err(Trouble::Error(error)) if self.judge("read", &error).is_ok() => {
@@ -373,7 +376,7 @@ impl Life<'_> {
         read().map_err(|t| format!("reads {when}: {t:?}"))
     }
 
-    /// After the script: reads, writes, the close.
+    /// Checks reads, writes and the close after the script.
     fn afterwards(&self, actor: &mut Actor<'_>) -> Done<Option<Seen>> {
         let db = actor.db.clone();
         let begun = db.begin(Isolation::RepeatableRead, Access::ReadOnly);
@@ -394,7 +397,7 @@ impl Life<'_> {
             }
             self.roll_back(actor)?;
         } else {
-            // Both go on without space.
+            // Commit and rollback succeed without space.
             match self.case.call % 2 {
                 0 => actor.commit().map_err(text("commit on a full disk"))?,
                 _ => actor.rollback().map_err(text("rollback on a full disk"))?,
@@ -402,7 +405,7 @@ impl Life<'_> {
         }
         end_of_fault(self.sim);
         if self.script.is_scheduled {
-            // Builds end.
+            // Index builds end.
             rest(self.sim, 3_000);
         }
         self.resume(actor)?;
@@ -411,7 +414,7 @@ impl Life<'_> {
         self.close(&db, true)
     }
 
-    /// Writes go on without another open.
+    /// Checks that writes continue without another open.
     fn resume(&self, actor: &mut Actor<'_>) -> Done<()> {
         let db = actor.db.clone();
         let mut last = None;
@@ -443,7 +446,7 @@ impl Life<'_> {
         actor.commit()
     }
 
-    /// What a schema change that was refused has left is there for good.
+    /// What a refused schema change has left stays in the model from now on.
     fn settle(&self, db: &Database) {
         let mut model = self.model.lock();
         for (name, table) in model.tables.iter_mut() {
@@ -451,7 +454,7 @@ impl Life<'_> {
         }
     }
 
-    /// Writes have stopped: they say so, and nobody waits.
+    /// Checks that writes have stopped: each write fails with `WritesStopped`, and none waits.
     fn stopped(&self, actor: &mut Actor<'_>) -> Done<Seen> {
         let stopped = |what: &str, done: Result<(), Error>| match done {
             Err(error) if error.code() == Code::WritesStopped => Ok(()),
@@ -468,7 +471,7 @@ impl Life<'_> {
         Ok(Seen::Stopped)
     }
 
-    /// The script ends with the close, and has heard what it said.
+    /// For a script that ends with the close: checks the result of that close.
     fn closed_by_script(&self) -> Done<Option<Seen>> {
         if self.told.is_some() {
             return Ok(Some(Seen::CloseRefused));

@@ -13,7 +13,7 @@ pub fn opened(sim: &SimEnv) -> Database {
     Database::open_with("db", options).expect("opens")
 }
 
-/// Rows of 1000 bytes with an index of a number.
+/// Creates a table with rows of 1000 bytes and an index on a number.
 fn create(db: &Database, table: &str) {
     let spec = TableSpec::new()
         .column(ColumnSpec::new("id", ColumnType::Int64))
@@ -24,17 +24,17 @@ fn create(db: &Database, table: &str) {
     db.create_table(table, &spec).expect("table");
 }
 
-/// Rows in one transaction.
+/// Writes rows in one transaction.
 pub fn put(db: &Database, table: &str, ids: std::ops::Range<i64>, value: i64) {
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
     for id in ids {
         let row = [ValueRef::Int(id), ValueRef::Int(value), ValueRef::Bytes(&ROW)];
-        txn.table(table).expect("is there").upsert(&row, &[]).expect("fits");
+        txn.table(table).expect("is there").put(&row).expect("fits");
     }
     txn.commit().expect("commits");
 }
 
-/// A table of so many rows.
+/// Creates a table with this many rows.
 pub fn fill(db: &Database, table: &str, rows: i64) {
     create(db, table);
     for first in (0..rows).step_by(100) {
@@ -42,7 +42,7 @@ pub fn fill(db: &Database, table: &str, rows: i64) {
     }
 }
 
-/// Nothing of it is old enough to have to be written.
+/// A filled database. No page is old enough to have to be written.
 pub fn filled(sim: &SimEnv) -> Database {
     let db = opened(sim);
     fill(&db, "t", ROWS);

@@ -1,8 +1,8 @@
 //! (d) The barriers of an index build (F1, F3): writers whose transactions are open when the index
-//! comes, the scan of the latest committed versions, and the proof of uniqueness. The gate of
-//! epochs is the engine's (`tables/src/gate.rs`); rows, entries and transactions are in short what
-//! `tables` does: a row has its latest version and the committed one before it, an operation that
-//! knows the index adds DEL and INS in order, the build's entries are the oldest.
+//! is published, the scan of the latest committed versions, and the proof of uniqueness. The gate
+//! of epochs is the engine's (`tables/src/gate.rs`). Rows, entries and transactions repeat in short
+//! what `tables` does: a row has its latest version and the committed one before it, an operation
+//! that knows the index adds DEL and INS in order, and the build's entries are the oldest.
 
 use crate::event::Event;
 use crate::gate::SchemaGate;
@@ -17,21 +17,21 @@ use std::sync::Arc;
 enum Planted {
     #[default]
     Nothing,
-    /// The barrier does not wait for operations in their last step.
+    /// The barrier does not wait for operations that are in their last step.
     PinsIgnored,
-    /// It does not wait for transactions that wrote before it.
+    /// The barrier does not wait for transactions that wrote before it.
     WritersIgnored,
     /// The operation does not compare the epoch in its last step.
     EpochNotCompared,
-    /// What the scan meets undecided it takes as committed.
+    /// The scan takes undecided versions for committed ones.
     UndecidedScanned,
-    /// A savepoint's rollback leaves its entries alive.
+    /// A rollback to a savepoint leaves the entries alive.
     DeadComeAlive,
-    /// The proof begins before those have ended who did not check.
+    /// The proof begins before all transactions that did not check uniqueness have ended.
     ProofTooEarly,
 }
 
-/// What the index is to operations.
+/// The state of the index as operations see it.
 #[derive(Clone, Copy, Default, PartialEq, PartialOrd)]
 enum Index {
     #[default]
@@ -44,7 +44,7 @@ enum Index {
 #[derive(Clone, Copy, Default)]
 struct Row {
     value: u64,
-    /// Who wrote it and is undecided (0: nobody), and what it was before.
+    /// The undecided transaction that wrote the value (0: none), and the value before.
     by: u64,
     before: u64,
 }
@@ -59,14 +59,14 @@ struct Entry {
 
 #[derive(Default)]
 struct Entries {
-    /// Of operations, in order; those of rolled-back ones are dead.
+    /// Entries of operations, in order; entries of rolled-back operations are dead.
     written: Vec<Entry>,
-    /// Of the build: row and value.
+    /// Entries of the build: row and value.
     built: Vec<(usize, u64)>,
 }
 
 impl Entries {
-    /// Live (value, row): the last entry of each decides.
+    /// The live entries (value, row): the last entry of each pair decides.
     fn live(&self, but: &dyn Fn(u64) -> bool) -> BTreeSet<(u64, usize)> {
         let mut last: BTreeMap<(u64, usize), bool> = BTreeMap::new();
         last.extend(self.built.iter().map(|(row, value)| ((*value, *row), true)));
@@ -83,11 +83,11 @@ struct Table {
     rows: [Mutex<Row>; 2],
     entries: Mutex<Entries>,
     changed: Event,
-    /// The epoch whose barrier is behind us.
+    /// The last epoch whose barrier has ended.
     shut: AtomicU64,
-    /// Held from the check of a unique key to its write.
+    /// Held from the check of a unique key to the write of its entry.
     slot: Mutex<()>,
-    /// The build met a duplicate, or is decided.
+    /// The build has met a duplicate, or is decided.
     build: Mutex<Option<bool>>,
     planted: Planted,
 }
@@ -109,7 +109,7 @@ impl Table {
         })
     }
 
-    /// The last step of an operation, under the row's latch; false: the schema has changed.
+    /// The last step of an operation, under the row's latch. False if the schema has changed.
     fn write(&self, by: u64, row: usize, value: u64, (epoch, index): (u64, Index)) -> bool {
         let mut cell = self.rows[row].lock();
         let entered = self.gate.enter(epoch) || self.planted == Planted::EpochNotCompared;
@@ -148,7 +148,8 @@ impl Table {
         }
     }
 
-    /// Another row with this value, decided or not: the build fails, or the statement does.
+    /// Checks for another row with this value, decided or not. If there is one, the build fails, or
+    /// the statement does.
     fn check(&self, row: usize, value: u64, index: Index) -> bool {
         let live = self.entries.lock().live(&|_| false);
         if !live.iter().any(|(v, r)| *v == value && *r != row) {
@@ -217,7 +218,7 @@ impl Table {
         self.publish(3, Index::Valid);
     }
 
-    /// F3: the second barrier, the proof on what is committed, the decision.
+    /// F3: the second barrier, the proof on committed entries, the decision.
     fn build_unique(&self) {
         self.publish(2, Index::Building);
         self.wait_writers();
@@ -239,11 +240,13 @@ impl Table {
     }
 }
 
-/// A transaction of two updates of a row, with a savepoint's rollback of a third between them.
+/// A transaction with two updates of a row; between them a third update is rolled back to a
+/// savepoint.
 fn transaction(table: &Table, by: u64, row: usize, commit: bool) {
     table.users.lock().insert(by);
     table.update(by, row, 10 * by);
-    // Its own number, so that what it wrote can be told dead: stamps name operations (A1).
+    // The third update has a number of its own, so that its entries can be recognized as dead:
+    // stamps name operations (A1).
     let undone = by + 100;
     let state = *table.state.lock();
     if table.write(undone, row, 10 * by + 1, state) {
@@ -294,25 +297,25 @@ fn unique_among(planted: Planted) {
 }
 
 #[test]
-fn an_index_is_built_among_open_writers() {
+fn an_index_built_beside_open_transactions_equals_its_table() {
     build_among(Planted::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "behind the barrier")]
-fn operations_not_waited_for_are_found() {
+fn a_barrier_that_ignores_running_operations_is_found() {
     build_among(Planted::PinsIgnored);
 }
 
 #[test]
 #[should_panic(expected = "the index differs")]
-fn writers_not_waited_for_are_found() {
+fn a_barrier_that_ignores_open_transactions_is_found() {
     build_among(Planted::WritersIgnored);
 }
 
 #[test]
 #[should_panic(expected = "behind the barrier")]
-fn an_epoch_not_compared_is_found() {
+fn an_operation_that_ignores_the_epoch_is_found() {
     build_among(Planted::EpochNotCompared);
 }
 
@@ -329,12 +332,12 @@ fn a_rollback_that_leaves_entries_is_found() {
 }
 
 #[test]
-fn uniqueness_is_proved_among_open_writers() {
+fn uniqueness_is_proved_beside_open_transactions() {
     unique_among(Planted::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "with a duplicate")]
-fn a_proof_too_early_is_found() {
+fn a_proof_before_all_writers_check_is_found() {
     unique_among(Planted::ProofTooEarly);
 }

@@ -1,14 +1,14 @@
-//! For the model of group commit: what the log's `commit` needs of a buffer.
+//! For the model of group commit: the part of the log's buffer that `commit` uses.
 
 use evenkeel_base::Lsn;
 
-/// Bytes of a group, up to a position.
+/// Stands for the bytes of a group up to a position.
 pub(crate) struct Chunk(u64);
 
 impl Chunk {
     pub(crate) fn finish<T>(&mut self, _: u64, _: u32, _: Lsn, _: T) {}
 
-    /// Stands for its end.
+    /// The end stands for the first block.
     pub(crate) fn first_block(&self) -> u64 {
         self.0
     }
@@ -17,7 +17,7 @@ impl Chunk {
         Lsn(self.0)
     }
 
-    /// Records have one byte: none is cut by the end of a chunk.
+    /// Records have one byte, so the end of a chunk cuts no record.
     pub(crate) fn whole_end(&self) -> Lsn {
         self.end()
     }
@@ -45,7 +45,7 @@ impl Buffer {
         Lsn(self.end)
     }
 
-    /// In two chunks, if it has several records.
+    /// Seals the records, in two chunks if there are several.
     pub(crate) fn seal(&mut self, _: usize, group: &mut Vec<Chunk>) {
         if self.end > self.taken + 1 {
             group.push(Chunk(self.taken + 1));
@@ -54,7 +54,7 @@ impl Buffer {
         self.taken = self.end;
     }
 
-    /// The first of its records, if it has several.
+    /// Takes the first record if there are several.
     pub(crate) fn take_full(&mut self, group: &mut Vec<Chunk>) {
         if self.end > self.taken + 1 {
             self.taken += 1;

@@ -1,6 +1,7 @@
-//! (a) The latch of a frame and eviction: readers, a writer and the clock on one frame. The word is
-//! the engine's (`pages/src/pool/latch.rs`), waiting is as in `pages/src/pool/frames.rs`, eviction
-//! as in `pages/src/pool.rs`: whoever latches a frame for a page compares the page afterwards.
+//! (a) The latch of a frame and eviction: readers, a writer and the clock on one frame. The latch
+//! is the engine's (`pages/src/pool/latch.rs`); threads wait as in `pages/src/pool/frames.rs` and
+//! evict as in `pages/src/pool.rs`. A thread that has latched a frame for a page compares the page
+//! number.
 
 use crate::event::Event;
 use crate::page_latch::{Attempt, PageLatch};
@@ -13,15 +14,15 @@ use std::sync::Arc;
 enum Planted {
     #[default]
     Nothing,
-    /// The event is looked at after the wait was announced.
+    /// A thread reads the event's counter after it has announced its wait.
     SeenTooLate,
-    /// The page is not compared behind the latch.
+    /// A thread does not compare the page number after it has the latch.
     PageNotCompared,
     /// The clock takes dirty frames.
     DirtyEvicted,
 }
 
-/// What another page holds.
+/// The content of another page.
 const OTHER: u64 = 100;
 
 #[derive(Default)]
@@ -30,7 +31,7 @@ struct Frame {
     event: Event,
     page: AtomicU64,
     dirty: AtomicBool,
-    /// Both halves of the page: always equal for whoever holds the latch.
+    /// Both halves of the page; a thread that holds the latch finds them equal.
     halves: [AtomicU64; 2],
     planted: Planted,
 }
@@ -105,7 +106,7 @@ fn write(frame: &Frame) {
     frame.unlock_exclusive(0);
 }
 
-/// Reads, and changes if it is the only reader; stays as a reader.
+/// Reads; if it is the only reader, changes the page and remains a reader.
 fn read_and_upgrade(frame: &Frame) {
     frame.shared();
     if frame.is_page(0) && frame.latch.upgrade() {
@@ -118,7 +119,7 @@ fn read_and_upgrade(frame: &Frame) {
     frame.unlock_shared();
 }
 
-/// A step of the clock: a clean frame gets another page, and is read in under the latch.
+/// A step of the clock: a clean frame gets another page, which is read in under the latch.
 fn evict(frame: &Frame) {
     if frame.latch.is_used() || !frame.latch.exclusive() {
         return;
@@ -142,7 +143,7 @@ fn run(threads: &'static [fn(&Frame)], planted: Planted) {
 }
 
 #[test]
-fn readers_a_writer_and_the_clock() {
+fn readers_and_eviction_see_whole_pages() {
     run(&[read, write, evict], Planted::Nothing);
     run(&[read, write, write], Planted::Nothing);
     run(&[read_and_upgrade, write, read], Planted::Nothing);
@@ -162,18 +163,18 @@ fn every_pair_of_frame_users_is_safe() {
 
 #[test]
 #[should_panic(expected = "nobody can go on")]
-fn a_counter_read_too_late_is_found() {
+fn an_event_counter_read_after_announcing_is_found() {
     run(&[read, write, write], Planted::SeenTooLate);
 }
 
 #[test]
 #[should_panic(expected = "another page was read")]
-fn a_page_not_compared_is_found() {
+fn a_latch_without_comparing_the_page_is_found() {
     run(&[read, write, evict], Planted::PageNotCompared);
 }
 
 #[test]
 #[should_panic(expected = "a change was thrown away")]
-fn a_dirty_victim_is_found() {
+fn evicting_a_dirty_frame_is_found() {
     run(&[read, write, evict], Planted::DirtyEvicted);
 }

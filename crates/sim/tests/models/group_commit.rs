@@ -1,5 +1,6 @@
-//! (b) Group commit: the log's own `commit`, on a device that remembers. Nobody returns before his
-//! record is durable, syncs never overlap, an error reaches everybody, and nobody waits for ever.
+//! (b) Group commit: the log's own `commit` on a device that remembers what was synced. No commit
+//! returns before its record is durable, syncs never overlap, every waiting commit gets an error,
+//! and no commit waits forever.
 
 use crate::commit::SyncGoal;
 use crate::shared::{Device, Shared};
@@ -65,13 +66,13 @@ fn every_pair_of_commit_modes_is_durable_when_acknowledged() {
 }
 
 #[test]
-fn a_failed_sync_reaches_everybody() {
+fn a_failed_sync_fails_every_waiting_commit() {
     run("failing sync", &[durable, durable, durable], || Device::failing_at(1));
     run("second sync fails", &[durable, written, durable], || Device::failing_at(2));
 }
 
 #[test]
 #[should_panic(expected = "acknowledged at")]
-fn a_sync_that_is_skipped_is_found() {
+fn a_skipped_sync_is_found() {
     run("skipped sync", &[durable, durable], Device::skipping_syncs);
 }

@@ -1,6 +1,6 @@
-//! (c) Hand-over of memtable generations against a checkpoint (B3): operations that pin, take their
-//! position and insert; a flush that seals, waits for the pins, and puts a run in the place of the
-//! generation; a checkpoint, and a crash right behind it. Pins are the engine's
+//! (c) Hand-over of memtable generations beside a checkpoint (B3). Operations pin a generation,
+//! take their log position and insert. A flush seals the generation, waits for the pins, and
+//! replaces the generation by a run. A checkpoint is followed by a crash. Pins are the engine's
 //! (`runs/src/memtable/pins.rs`).
 
 use crate::event::Event;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq)]
 enum Planted {
     Nothing,
-    /// The operation takes its position first, then pins.
+    /// The operation takes its log position before it pins.
     PinTooLate,
     /// The flush does not wait for pins.
     PinsIgnored,
-    /// The checkpoint looks at generations first, then at the log end.
+    /// The checkpoint looks at the generations before it reads the log end.
     EndReadLast,
 }
 
@@ -41,7 +41,7 @@ struct State {
 }
 
 struct Engine {
-    /// Records by position: the generation of each. Its end is the log's end.
+    /// The generation of each record, by log position. The length is the log's end.
     log: Mutex<Vec<u64>>,
     state: Mutex<State>,
     unpinned: Event,
@@ -104,7 +104,7 @@ impl Engine {
         self.state.lock().generations.iter().filter_map(|g| g.pins.low()).min()
     }
 
-    /// Takes a checkpoint, crashes, recovers: every record's entry is there, once.
+    /// Takes a checkpoint, crashes and recovers. The entry of every record must exist exactly once.
     fn checkpoint_and_crash(&self) {
         let redo = if self.planted == Planted::EndReadLast {
             let low = self.low();
@@ -126,7 +126,7 @@ impl Engine {
     }
 }
 
-/// All that a model of it may have.
+/// The greatest number of generations in the model.
 const ALL: &[fn(&Engine)] =
     &[Engine::operation, Engine::operation, Engine::flush, Engine::checkpoint_and_crash];
 
@@ -138,13 +138,13 @@ fn run(planted: Planted, threads: &'static [fn(&Engine)]) {
         let engine = Arc::new(Engine { log, state, unpinned: Event::new(), planted });
         let all: Vec<Thread> = threads.iter().map(|f| start(&engine, f)).collect();
         all.into_iter().for_each(Thread::join);
-        // In the end too, with a checkpoint when nothing moves.
+        // A checkpoint at the end as well, when no thread runs.
         Engine::checkpoint_and_crash(&engine);
     });
 }
 
 #[test]
-fn operations_a_flush_and_a_checkpoint() {
+fn recovery_finds_each_entry_once_beside_flush_and_checkpoint() {
     run(Planted::Nothing, ALL);
 }
 
@@ -157,18 +157,18 @@ fn every_pair_of_operation_flush_and_checkpoint_is_safe() {
 
 #[test]
 #[should_panic(expected = "is there")]
-fn a_pin_too_late_is_found() {
+fn a_pin_after_the_log_position_is_found() {
     run(Planted::PinTooLate, ALL);
 }
 
 #[test]
 #[should_panic(expected = "is there")]
-fn pins_ignored_are_found() {
+fn a_flush_that_ignores_pins_is_found() {
     run(Planted::PinsIgnored, ALL);
 }
 
 #[test]
 #[should_panic(expected = "is there")]
-fn a_log_end_read_last_is_found() {
+fn a_checkpoint_that_reads_the_log_end_last_is_found() {
     run(Planted::EndReadLast, ALL);
 }

@@ -1,7 +1,8 @@
-//! (e) Views that idle cursors leave behind (D6), and flushes that take them away: two cursors with
-//! fewer slots than they need, and somebody who makes new versions. The slots are the engine's
-//! (`runs/src/read/idle_cursor_views.rs`); a version is made and its views are cleared as in
-//! `Runs::changed`, a cursor takes a view, parks and goes on as `runs/src/read/cursor.rs` does.
+//! (e) Views of idle cursors (D6), and changes of the runs that take them away: two cursors with
+//! fewer slots than they need, and a thread that makes new versions. The slots are the engine's
+//! (`runs/src/read/idle_cursor_views.rs`). A version is made and the views are cleared as in
+//! `Runs::changed`; a cursor takes a view, becomes idle and continues as in
+//! `runs/src/read/cursor.rs`.
 
 use crate::idle_cursor_views::IdleCursorViews;
 use crate::sync::Mutex;
@@ -13,28 +14,28 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq)]
 enum Planted {
     Nothing,
-    /// The cursor asks whether its view is old before it has the slot.
+    /// The cursor compares the version of its view before it has taken the slot.
     AskedTooEarly,
-    /// Who makes a version clears the slots first.
+    /// The change clears the slots before it makes the new version.
     ClearedTooEarly,
-    /// A view that was left is used without a look at the version.
+    /// The cursor uses its idle view without comparing the version.
     VersionNotCompared,
 }
 
-/// A view: the generation it pins, and whose it is.
+/// A view: the version that it pins, and its cursor.
 struct View {
     version: u64,
     of: u64,
     users: Arc<Users>,
 }
 
-/// Views of each version that somebody has.
+/// The number of views of each version.
 #[derive(Default)]
 struct Users(Mutex<[u64; 4]>);
 
 impl Drop for View {
     fn drop(&mut self) {
-        // A step of a run that is over.
+        // A step of a schedule that has ended.
         if !std::thread::panicking() {
             self.users.0.lock()[self.version as usize] -= 1;
         }
@@ -55,7 +56,7 @@ impl Engine {
         View { version, of, users: self.users.clone() }
     }
 
-    /// Three calls of a client; its view is parked in between.
+    /// Three calls of a client; its view is idle between them.
     fn cursor(&self, of: u64) {
         let mut ticket = None;
         for _ in 0..3 {
@@ -105,33 +106,34 @@ fn run(planted: Planted, slots: usize) {
             }),
         ];
         threads.into_iter().for_each(Thread::join);
-        // Every client is idle now, in the middle of its scan.
+        // Every client is now idle in the middle of its scan.
         let users = *engine.users.0.lock();
         assert_eq!(users[..2], [0, 0], "an idle cursor keeps an old view");
     });
 }
 
 #[test]
-fn cursors_in_one_slot_and_in_two() {
+fn idle_cursors_pin_nothing_and_use_no_old_view() {
     run(Planted::Nothing, 1);
     run(Planted::Nothing, 2);
 }
 
 #[test]
 #[should_panic(expected = "keeps an old view")]
-fn a_question_asked_too_early_is_found() {
+fn a_version_compared_before_the_slot_is_taken_is_found() {
     run(Planted::AskedTooEarly, 2);
 }
 
 #[test]
 #[should_panic(expected = "keeps an old view")]
-fn slots_cleared_too_early_are_found() {
+fn slots_cleared_before_the_new_version_are_found() {
     run(Planted::ClearedTooEarly, 2);
 }
 
-/// Also with slots as they should be: between taking it back and using it the version may change.
+/// The fault shows although the slots are right: the version may change between taking the view
+/// back and using it.
 #[test]
 #[should_panic(expected = "a view older than the call")]
-fn a_version_not_compared_is_found() {
+fn a_view_used_without_comparing_its_version_is_found() {
     run(Planted::VersionNotCompared, 2);
 }

@@ -1,12 +1,13 @@
-//! Models of the engine's handshakes, taken through the schedules of a few threads, all that have
-//! one preemption (of two threads: two; `EVENKEEL_PREEMPTIONS` more) and `EVENKEEL_SCHEDULES`
-//! (1,500) drawn with up to four: the page latch and eviction, group commit, the hand-over of
+//! Models of the engine's handshakes: the page latch and eviction, group commit, the hand-over of
 //! generations, the barriers of an index build, views of idle cursors, range locks, the queue of a
-//! row. The engine's own files are compiled here against locks and atomics that are scheduling
-//! points; around them stand the same steps as in the engine, in short. Each model has planted
-//! faults, which it must find.
+//! row, the admission of writers. Each model runs a few threads through every schedule with one
+//! preemption (two threads: with two; `EVENKEEL_PREEMPTIONS` adds more) and through
+//! `EVENKEEL_SCHEDULES` (1,500) random schedules with up to four. The engine's own files
+//! are compiled here with locks and atomics that are scheduling points; the models repeat the
+//! engine's steps around them in short form. Each model has planted faults, which it must find.
 
 mod sync {
+    pub(crate) use super::event::Event;
     pub(crate) use super::parking::Parking;
     pub(crate) use evenkeel_sim::interleave::sync::*;
 }
@@ -36,6 +37,10 @@ mod deadlock;
 #[allow(dead_code, reason = "as above")]
 mod escalation;
 
+#[path = "../../../txn/src/growing.rs"]
+#[allow(dead_code, reason = "as above")]
+mod growing;
+
 #[path = "../../../txn/src/intervals.rs"]
 #[allow(dead_code, reason = "as above")]
 mod intervals;
@@ -59,21 +64,26 @@ mod row_queue;
 #[path = "../../../tables/src/gate.rs"]
 mod gate;
 
-/// The log's file, over what `shared` and `buffer` here give it.
+#[path = "../../../sched/src/admission.rs"]
+#[allow(dead_code, unreachable_pub, reason = "as above")]
+mod admission;
+
+/// The log's file, on top of the types of `shared` and `buffer` here.
 #[path = "../../../log/src/commit.rs"]
 #[allow(dead_code, reason = "as above")]
 mod commit;
 
+mod admissions;
 mod barrier;
 mod buffer;
 mod eviction;
 mod group_commit;
 mod hand_over;
 mod idle_cursors;
+mod lock_queue;
 mod parties;
 mod phantoms;
 mod shared;
-mod turns;
 
 use evenkeel_sim::interleave::{Thread, explore, sample, spawn};
 use event::Event;
@@ -90,14 +100,14 @@ fn wait_until(event: &Event, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Starts a thread with a handle of what all share.
+/// Starts a thread with a handle of the shared state.
 fn start<T: Send + Sync + 'static>(of: &Arc<T>, f: impl FnOnce(&T) + Send + 'static) -> Thread {
     let of = of.clone();
     spawn(move || f(&of))
 }
 
-/// All schedules of so many threads with one preemption, of two threads with two, or more if they
-/// are asked for; then many drawn with up to four.
+/// Runs all schedules of this many threads with one preemption (two threads: with two), or with
+/// more if the environment says so; then random schedules with up to four.
 fn model(name: &str, threads: usize, body: impl Fn()) {
     let bound = if threads == 2 { 2 } else { 1 };
     let preemptions = bound + number("EVENKEEL_PREEMPTIONS", 0) as usize;
@@ -114,7 +124,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// The explorer itself: an update that is not atomic is lost in some schedule.
+/// Tests the explorer: an update that is not atomic is lost in some schedule.
 #[test]
 #[should_panic(expected = "one was lost")]
 fn a_lost_update_is_found() {
@@ -128,7 +138,7 @@ fn a_lost_update_is_found() {
     });
 }
 
-/// And a wake-up that comes before the wait is a state in which nobody can go on.
+/// Tests the explorer: after a wake-up that comes before the wait, no thread can continue.
 #[test]
 #[should_panic(expected = "nobody can go on")]
 fn a_lost_wake_up_is_found() {

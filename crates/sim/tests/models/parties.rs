@@ -1,4 +1,4 @@
-//! For the models of the lock table: transactions, as it sees them, and their waits.
+//! For the models of the lock table: transactions as the lock table sees them, and their waits.
 
 use crate::deadlock::Deadlocks;
 use crate::event::Event;
@@ -64,7 +64,7 @@ impl Owner for Party {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     Granted,
-    /// The stamp that was in the way is decided: look again.
+    /// The transaction of the stamp in the way is decided: look at the row again.
     Again,
     Victim,
 }
@@ -72,7 +72,7 @@ pub(crate) enum Waited {
 pub(crate) struct Locks {
     pub(crate) table: LockTable<Party>,
     deadlocks: Deadlocks,
-    /// Planted: who begins a wait searches before others can see it.
+    /// Planted fault: a waiter searches for a deadlock before other transactions can see its wait.
     pub(crate) searches_early: bool,
 }
 
@@ -135,7 +135,7 @@ impl Locks {
         }
     }
 
-    /// Enters a queue and gives up at once.
+    /// Enters a queue and leaves it at once.
     pub(crate) fn give_up(&self, me: &Arc<Party>, key: &[u8], mode: Mode) {
         me.seat.begin();
         let ask = Ask { mode, keep: Keep::Asked, absent: false };
@@ -147,7 +147,7 @@ impl Locks {
         }
     }
 
-    /// As `Txns::lock_range`, of a whole space.
+    /// As `Txns::lock_range`, for a whole space.
     pub(crate) fn lock_range(&self, me: &Arc<Party>, space: [u8; 5], mode: Mode) -> Waited {
         let (low, mut high) = (space.to_vec(), space.to_vec());
         high[4] += 1;
@@ -163,7 +163,8 @@ impl Locks {
         self.wait_at(me, WaitPlace::Range(space, ticket), withdraw)
     }
 
-    /// No later transaction was granted before a waiting one, unless it held the key already.
+    /// Asserts that no later request was granted before a waiting one, unless its transaction held
+    /// the key already.
     fn assert_turn(&self, me: &Arc<Party>, full: &[u8], ticket: u64) {
         self.table.each_point(&mut |key, point| {
             let passed = |r: &&crate::row_queue::Request<Party>| {

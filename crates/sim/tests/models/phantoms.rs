@@ -1,8 +1,9 @@
-//! (f) Range locks (A7): a locker registers its range, scans, and scans again before it ends; a
-//! writer puts an entry into the range, asks who is in its way, and commits when nobody is. The
-//! registry is the engine's (`txn/src/lock_table.rs`); the steps around it are those of
-//! `tables/src/locked_scan.rs` and `tables/src/apply.rs`: in an index an entry is there for all at
-//! once, undecided until its transaction ends, and a locker waits for those that are.
+//! (f) Range locks (A7). A locker registers its range, scans it, and scans it again before it ends.
+//! A writer inserts an entry into the range, checks for range locks in its way, and commits when
+//! there is none. The registry is the engine's (`txn/src/lock_table.rs`); the steps around it are
+//! those of `tables/src/locked_scan.rs` and `tables/src/apply.rs`: all transactions see an index
+//! entry at once, the entry is undecided until its transaction ends, and a locker waits for
+//! undecided entries.
 
 use crate::owner::Mode;
 use crate::parties::{Locks, Party, Waited};
@@ -17,9 +18,9 @@ enum Planted {
     Nothing,
     /// The locker scans before it has registered.
     ScannedTooEarly,
-    /// The writer asks before its entry is there.
+    /// The writer checks before it inserts its entry.
     AskedTooEarly,
-    /// The locker does not wait for entries that are undecided.
+    /// The locker does not wait for undecided entries.
     UndecidedIgnored,
 }
 
@@ -40,8 +41,8 @@ struct Engine {
 }
 
 impl Engine {
-    /// What is there now. An undecided entry would be waited for; its writer may wait for this
-    /// locker meanwhile, a deadlock, and one of the two gives up: here the locker, with `None`.
+    /// True if the entry exists now. `None`: the entry is undecided, and its writer may wait for
+    /// this locker; in this deadlock the locker gives up.
     fn scan(&self) -> Option<bool> {
         let entry = *self.entry.lock();
         if entry == Entry::Undecided && self.planted != Planted::UndecidedIgnored {
@@ -97,7 +98,7 @@ fn run(planted: Planted) {
 }
 
 #[test]
-fn a_locker_and_a_writer_see_each_other() {
+fn a_range_lock_and_an_insert_see_each_other() {
     run(Planted::Nothing);
 }
 
@@ -109,7 +110,7 @@ fn a_scan_before_the_range_is_registered_is_found() {
 
 #[test]
 #[should_panic(expected = "a phantom")]
-fn a_writer_that_asks_before_it_inserts_is_found() {
+fn a_check_before_the_insert_is_found() {
     run(Planted::AskedTooEarly);
 }
 

@@ -1,5 +1,5 @@
-//! For the model of group commit: what the log's `commit` shares, with a device that remembers what
-//! is written and synced.
+//! For the model of group commit: the state that the log's `commit` shares, with a device that
+//! remembers what was written and synced.
 
 pub(crate) use crate::event::Event;
 
@@ -13,7 +13,7 @@ use evenkeel_sim::interleave::step;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the runtime is to the log.
+/// Stands for the runtime that the log uses.
 #[derive(Default)]
 pub(crate) struct Rt {
     pub(crate) health: Health,
@@ -41,13 +41,13 @@ impl Rt {
     }
 }
 
-/// The log's files.
+/// Stands for the log's files.
 #[derive(Default)]
 pub(crate) struct Device {
     written: AtomicU64,
     pub(crate) synced: AtomicU64,
     syncing: AtomicU64,
-    /// Planted: syncs do nothing.
+    /// Planted fault: syncs do nothing.
     sync_skipped: bool,
     /// The sync that reaches this position fails; 0: none.
     pub(crate) fails_at: u64,
@@ -114,14 +114,6 @@ impl State {
         }
         free
     }
-
-    pub(crate) fn fronts(&self) -> [Option<Arc<Event>>; 3] {
-        [None, None, None]
-    }
-}
-
-pub(crate) fn notify(events: [Option<Arc<Event>>; 3]) {
-    events.into_iter().flatten().for_each(|event| event.notify());
 }
 
 #[derive(Default)]
@@ -141,6 +133,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The device has room for ever.
+    /// The device always has room.
     pub(crate) fn call_for_segment(&self) {}
+
+    /// Nobody waits for room: `admission` is another model.
+    pub(crate) fn wake_first(&self) {}
 }

@@ -5,7 +5,8 @@ use super::*;
 use evenkeel_base::Code;
 use evenkeel_io::sim::SimEnv;
 use evenkeel_log::Share;
-use evenkeel_runs::{ADVANCE_PART, RUNS_TRIGGER};
+use evenkeel_sched::laws::depths::RUNS_TRIGGER;
+use evenkeel_sched::laws::ingest::ADVANCE_PART;
 use std::cell::Cell;
 
 /// Inserts a row, which waits for `cause`, and cancels the insert.

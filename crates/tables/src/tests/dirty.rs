@@ -96,6 +96,7 @@ fn read_uncommitted_finds_each_changed_row_once_by_every_index() {
         let found = all_rows(&mut dirty, &table, Direction::Forward);
         assert_eq!(found, expected.into_values().collect::<Vec<_>>());
         check_indexes(&mut dirty, &table);
+        counting::check_counts(&mut dirty, &table);
         undecided += u32::from(writers.iter().any(|(_, rows, _, committed)| rows != committed));
     }
     println!("{undecided} reads beside undecided changes, {undone} times changes were taken back");

@@ -223,7 +223,7 @@ fn long_values_stream_in_and_out() {
     let mut txn = db.begin();
     let mut row = Row::new();
     assert!(txn.get(&table, &[1i64.into()], &mut row).unwrap());
-    assert_eq!(row.get("text").unwrap(), ValueRef::Text("äx"));
+    assert_eq!(row.value("text").unwrap(), ValueRef::Text("äx"));
     let mut reader = row.open_large(2).unwrap();
     txn.rollback().unwrap();
     let mut other = db.begin();

@@ -5,6 +5,7 @@ mod basic;
 mod build;
 mod cancelling;
 mod collated;
+mod counting;
 mod ddl;
 mod dead_leaves;
 mod dirty;
@@ -25,6 +26,7 @@ mod plans;
 mod protocols;
 mod read_rows;
 mod recovery;
+mod repair;
 mod rows_there;
 mod statistics;
 mod stats_refresh;
@@ -279,7 +281,7 @@ impl Actors {
     fn start(&mut self, parts: &StoreParts) {
         let rt = parts.sched.runtime();
         let (p, l) = (parts.pages.clone(), parts.log.clone());
-        self.drive(rt, "supply", p.free_frames_event(), move || p.free_frames_beat());
+        self.drive(rt, "free frames", p.free_frames_event(), move || p.free_frames_beat());
         let (p, cleans) = (parts.pages.clone(), self.cleans.clone());
         self.drive(rt, "clean", p.clean_event(), move || {
             let cleans = cleans.lock();

@@ -90,6 +90,7 @@ fn check(txn: &mut TableTxn, table: &Arc<Table>, state: &State) {
     let rows = all_rows(txn, table, Direction::Forward);
     assert_eq!(rows, state.values().cloned().collect::<Vec<_>>());
     check_indexes(txn, table);
+    counting::check_counts(txn, table);
 }
 
 fn run(seed: u64, transactions: u64) {

@@ -163,3 +163,68 @@ fn a_locking_scan_continues_over_rows_that_it_changes() {
     drop(scan);
     commit(txn);
 }
+
+/// The lock of a scan: what it holds when the scan stops somewhere, goes on elsewhere, gives rows
+/// up, or meets rows that others hold; and others insert between the rows.
+#[test]
+fn the_lock_of_a_scan_ends_at_its_last_row() {
+    let sizes = Sizes { frames: 4096, lock_wait: Duration::ZERO, ..SMALL };
+    let db = Db::create(Arc::new(MemEnv::new()), sizes);
+    let table = rows(&db);
+    let is_free = |n: i64| {
+        // The background undoes a rolled back change, and its row has a holder until then.
+        db.let_revert(u64::MAX);
+        let mut other = db.begin();
+        let got = other.update(&table, &[(2 * n).into()], &[(1, 5i64.into())]);
+        other.rollback().unwrap();
+        got.is_ok()
+    };
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let at = |i: i64| if direction == Direction::Forward { i } else { ROWS - 1 - i };
+            let mut other = db.begin();
+            let held = at(2_500);
+            other.update(&table, &[(2 * held).into()], &[(1, 6i64.into())]).unwrap();
+            let mut txn = db.begin_at(isolation);
+            let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Skip };
+            let mut scan = txn.locked_scan(&table, Range::ALL, direction, locking).unwrap();
+            let mut row = Row::new();
+            let mut go = |scan: &mut LockedScan, from: i64, to: i64| {
+                for i in from..to {
+                    assert!(scan.next(&mut row).unwrap());
+                    assert_eq!(id_of(&row), 2 * at(i));
+                }
+            };
+            go(&mut scan, 0, 1_000);
+            assert!(txn.handle().locked_rows() < 300, "{}", txn.handle().locked_rows());
+            assert!((0..1_000).step_by(37).all(|i| !is_free(at(i))));
+            assert!(!is_free(at(999)) && is_free(at(1_000)));
+            let mut inserter = db.begin();
+            inserter.insert(&table, &row_values(2 * at(500) + 1, 1, None, None)).unwrap();
+            inserter.rollback().unwrap();
+            // The last row is given up.
+            scan.unlock();
+            assert!(!is_free(at(998)) && is_free(at(999)));
+            go(&mut scan, 1_000, 1_400);
+            assert!(!is_free(at(1_000)) && !is_free(at(1_399)) && is_free(at(1_400)));
+            // It goes on elsewhere.
+            let mut row = Row::new();
+            assert!(txn.get(&table, &[(2 * at(1_999)).into()], &mut row).unwrap());
+            scan.resume_after(&[], row.key()).unwrap();
+            go(&mut scan, 2_000, 2_500);
+            assert!((1_400..2_000).step_by(37).all(|i| is_free(at(i))));
+            // The row of the other one is left out, and stays its.
+            for i in 2_501..3_500 {
+                assert!(scan.next(&mut row).unwrap());
+                assert_eq!(id_of(&row), 2 * at(i));
+            }
+            assert!(other.update(&table, &[(2 * held).into()], &[(1, 7i64.into())]).unwrap());
+            other.rollback().unwrap();
+            assert!(is_free(held) && !is_free(at(2_499)) && !is_free(at(2_501)));
+            drop(scan);
+            txn.rollback().unwrap();
+            assert!((0..ROWS).step_by(97).all(is_free));
+            assert_eq!(db.store.txns.lock_bytes(), 0);
+        }
+    }
+}

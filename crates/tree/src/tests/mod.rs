@@ -12,8 +12,8 @@ mod model;
 mod reclaim;
 
 use crate::{
-    Direction, LeafDecision, LeafOp, LeafRow, OverflowReader, OverflowWriter, Size, Tree, TreeRedo,
-    TreeReport, Trees, overflow,
+    Direction, LeafDecision, LeafOp, LeafRow, OverflowReader, OverflowWriter, Passed, Size, Tree,
+    TreeRedo, TreeReport, Trees, overflow,
 };
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::sync::Mutex;
@@ -136,7 +136,7 @@ impl Db {
             tasks: Mutex::default(),
         };
         let (pages, log) = (db.pages.clone(), db.log.clone());
-        db.drive("supply", pages.free_frames_event(), move || pages.free_frames_beat());
+        db.drive("free frames", pages.free_frames_event(), move || pages.free_frames_beat());
         let pages = db.pages.clone();
         db.drive("clean", pages.clean_event(), move || pages.clean_beat());
         db.drive("log", log.event(), move || log.beat());

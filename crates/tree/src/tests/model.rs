@@ -69,6 +69,45 @@ fn check_scan(tree: &Tree, model: &Model, a: u64, b: u64, forward: bool) {
     assert_eq!(found, expected);
 }
 
+/// Rows between two keys as `pass_leaf` shows them, where the reader refuses one row in `every`.
+fn passed(tree: &Tree, low: &[u8], high: Option<&[u8]>, every: usize) -> Vec<Vec<u8>> {
+    let mut cursor = tree.cursor();
+    cursor.set_end(high);
+    cursor.seek(Bound::Excluded(low), Direction::Forward).unwrap();
+    let (mut rows, mut refused) = (Vec::new(), usize::MAX);
+    loop {
+        let passed = cursor.pass_leaf(|row| {
+            if rows.len() % every == every - 1 && refused != rows.len() {
+                refused = rows.len();
+                return false;
+            }
+            rows.push(row.row.to_vec());
+            true
+        });
+        match passed.unwrap() {
+            Passed::Leaf => {}
+            // Either way on from there.
+            Passed::Refused if rows.len() % 2 == 0 => {}
+            Passed::Refused => rows.push(cursor.next().unwrap().unwrap().1.row.to_vec()),
+            Passed::End => break,
+        }
+    }
+    assert_eq!(cursor.pass_leaf(|_| panic!("a row behind the end")).unwrap(), Passed::End);
+    rows
+}
+
+fn check_passed(tree: &Tree, model: &Model, a: u64, b: u64) {
+    let (low, high) = bounds(a, b);
+    let from = Bound::Excluded(low.clone());
+    let every = 2 + (a + b) as usize % 90;
+    let all: Vec<_> = model.range((from.clone(), Bound::Unbounded)).map(|(_, v)| v).collect();
+    assert!(passed(tree, &low, None, every).iter().eq(all), "all, refused every {every}");
+    if low < high {
+        let some = model.range((from, Bound::Excluded(high.clone()))).map(|(_, v)| v);
+        assert!(passed(tree, &low, Some(&high), every).iter().eq(some), "refused every {every}");
+    }
+}
+
 fn check_all(tree: &Tree, model: &Model) {
     let expected: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     let mut found = scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward);
@@ -94,7 +133,10 @@ fn run(steps: Vec<Step>) {
             Step::RemoveRun(k, n) => {
                 (0..n as u64).for_each(|i| remove(&db, &tree, &mut model, &key(k + i)));
             }
-            Step::Scan(a, b, forward) => check_scan(&tree, &model, a, b, forward),
+            Step::Scan(a, b, forward) => {
+                check_scan(&tree, &model, a, b, forward);
+                check_passed(&tree, &model, a, b);
+            }
             Step::Estimate(a, b) => {
                 let (low, high) = bounds(a, b);
                 let rows = model.range(low.clone()..=high.clone()).count();

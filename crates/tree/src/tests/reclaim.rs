@@ -2,7 +2,7 @@
 
 use super::*;
 use evenkeel_base::metrics::Metric;
-use evenkeel_io::MemEnv;
+use evenkeel_io::{MemEnv, OpenMode};
 
 const DELETED: u8 = cell_flags::DELETED;
 
@@ -217,4 +217,30 @@ fn undecided_deletes_are_not_examined_at_each_rise_of_the_horizon() {
         send.send(()).unwrap();
     })]);
     end.try_recv().expect("the body ran to its end");
+}
+
+/// The frames of a freed extent go before its blocks: for a while the storage still has the leaves
+/// that lay there. The writer that remembers one of them as the right edge must not find it again.
+#[test]
+fn a_row_does_not_go_to_a_freed_leaf_whose_blocks_are_still_there() {
+    const ROWS: u64 = 4_000;
+    let env = Arc::new(MemEnv::new());
+    let db = Db::create(env.clone(), 4_096);
+    let tree = db.tree();
+    (0..ROWS).for_each(|n| _ = db.put(&tree, &key(n), plain(&[7; 1_000])));
+    db.pages.flush_all().unwrap();
+    let file = env.open("pages/000000.pg", OpenMode::READ_WRITE).unwrap();
+    let mut leaves = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut leaves, 0).unwrap();
+    for n in 10..ROWS {
+        db.put(&tree, &key(n), Put { flags: DELETED, txn: 9, row: &[7; 1_000] });
+    }
+    db.reclaim();
+    db.log.wait_durable(Lsn(db.log.end().0 - 1)).unwrap();
+    while db.pages.reclaim_beat().unwrap() == Beat::More {}
+    assert!(db.pages.space_stats().punched_extents >= 2, "{:?}", db.pages.space_stats());
+    file.write_at(&leaves, 0).unwrap();
+    db.put(&tree, &key(ROWS + 1), plain(&[8; 1_000]));
+    assert_eq!(get(&tree, &key(ROWS + 1)), Some((0, vec![8; 1_000])));
+    assert_eq!(check(&tree).rows, 11);
 }

@@ -132,22 +132,22 @@ fn update(dir: &Path, rows: i64) -> Result<()> {
         .index(IndexSpec::new("by_value", &["value"]));
     db.create_table("t", &spec)?;
     for from in (0..rows).step_by(1000) {
-        let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-        let mut table = txn.table("t")?;
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        let table = txn.table("t")?;
         for id in from..(from + 1000).min(rows) {
             table.insert(&[Int(id), Int(id), Bytes(&[id as u8; 60])])?;
         }
         txn.commit()?;
     }
     say(&format!("loaded {}", peak_kib()));
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
-    let mut table = txn.table("t")?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+    let table = txn.table("t")?;
     for id in 0..rows {
         table.update(&[Int(id)], &[(1, Int(-id - 1))])?;
     }
     say(&format!("updated {}", peak_kib()));
     txn.rollback()?;
-    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
     for id in (0..rows).step_by(997) {
         let row = txn.table("t")?.get(&[Int(id)])?;
         let same = row.is_some_and(|row| matches!(row.value(1), Ok(Int(v)) if v == id));
@@ -246,7 +246,7 @@ fn peak_kib() -> u64 {
 
 /// Commits one transaction after the other, from the one after `last`.
 fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()> {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly)?;
     let marker = txn.table("t")?.get(&[Int(session)])?;
     let mut n = match marker.map(|row| row.value(3).map(|v| v.to_owned())).transpose()? {
         Some(evenkeel::Value::Int(n)) => n,
@@ -267,7 +267,7 @@ fn session_loop(db: &Database, kind: Kind, session: i64, last: i64) -> Result<()
         txn.commit()?;
         say(&format!("A {session} {n} {number}"));
         if n % kind.abort_one_in == 0 {
-            let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+            let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
             work::write(kind, &mut txn.table("t")?, session, n + 2_000_000)?;
             txn.rollback()?;
         }
@@ -295,11 +295,11 @@ fn index_loop(db: &Database, last: i64) -> Result<()> {
         say("B");
         db.add_indexes("t", &specs)?;
         let stats = db.stats();
-        let (flushes, merges) =
+        let (flushes, compactions) =
             (stats.get(Metric::MemtableFlushes), stats.get(Metric::CompactionsFinished));
         let (checkpoints, built) =
             (stats.get(Metric::Checkpoints), stats.get(Metric::BuildCompactions));
-        say(&format!("V {flushes} {merges} {checkpoints} {built}"));
+        say(&format!("V {flushes} {compactions} {checkpoints} {built}"));
         for spec in &specs {
             db.drop_index("t", &spec.name)?;
         }

@@ -1,5 +1,5 @@
-//! Provocations below the public API: layers used as no caller uses them, and files that only an
-//! attacker makes: every checksum right, the content wrong.
+//! Provocations below the public API: calls of the layers that no caller makes, and files that only
+//! an attacker makes, with right checksums and wrong content.
 
 use super::{
     Provocation, begin, closed, column, database, failed, log_options, memory, open_and_read,
@@ -26,7 +26,7 @@ use evenkeel_trust::faulty;
 use evenkeel_txn::{TxnOptions, Txns};
 use std::sync::Arc;
 
-/// The layers of a new database without the facade.
+/// The layers of a new database without the public API.
 struct Layers {
     rt: Arc<Runtime>,
     log: Arc<Log>,
@@ -60,7 +60,7 @@ impl Layers {
     }
 }
 
-/// Puts an empty row.
+/// Inserts an empty row.
 struct Put;
 
 impl LeafOp for Put {
@@ -84,7 +84,7 @@ fn load(keys: &[&[u8]]) -> Error {
     failed(pushed)
 }
 
-/// What reading says of a closed database whose tree pages were changed and sealed again.
+/// The error of reading a closed database whose tree pages were changed and got new checksums.
 fn forged(env: Arc<MemEnv>, change: impl Fn(&mut [u8])) -> Error {
     let database = database(&*env);
     for path in faulty::paths(&*env).iter().filter(|p| p.starts_with("pages/")) {
@@ -100,7 +100,7 @@ fn forged(env: Arc<MemEnv>, change: impl Fn(&mut [u8])) -> Error {
     open_and_read(env)
 }
 
-/// Takes the columns out of every leaf that looks like the catalog's.
+/// Removes the column rows from every leaf that looks like one of the catalog.
 fn without_columns(image: &mut [u8]) {
     let Ok(mut node) = NodeMut::parse(&mut image[HEADER_BYTES..]) else { return };
     if !node.node().is_leaf() {
@@ -126,7 +126,7 @@ fn closed_with_long_value() -> Arc<MemEnv> {
     db.create_table("t", &spec).expect("creates");
     write(&db, |txn| txn.table("t")?.insert(&[Int(1), Bytes(&[7; 50_000])]).map(|_| ()));
     db.close().expect("closes");
-    // Twice, so that the log does not make the pages anew.
+    // Opens and closes twice, so that redo does not rebuild the pages from the log.
     let db = Database::open_with("dir", small(env.clone())).expect("opens");
     db.close().expect("closes");
     env
@@ -137,16 +137,17 @@ fn locks_full() -> Error {
     let db = Database::open_with("dir", options).expect("opens");
     db.create_table("t", &spec()).expect("creates");
     write(&db, |txn| {
-        let mut table = txn.table("t")?;
+        let table = txn.table("t")?;
         (0..20_000).try_for_each(|id| table.insert(&[Int(id), Null, Text("x")]).map(|_| ()))
     });
-    // Locks become ranges where others have none: here one shares every row.
-    let mut other = db.begin(Isolation::Serializable, Access::ReadWrite).expect("begins");
-    let mut shared = other.table("t").expect("there");
+    // Locks become ranges where no other transaction has locks; here another transaction shares
+    // every row.
+    let other = db.begin(Isolation::Serializable, Access::ReadWrite).expect("begins");
+    let shared = other.table("t").expect("there");
     let mut scan = shared.scan(Range::ALL, Direction::Forward).expect("scans");
     assert!(scan.next(&mut Row::new()).expect("a row"));
-    let mut txn = begin(&db);
-    let (mut table, mut row) = (txn.table("t").expect("there"), Row::new());
+    let txn = begin(&db);
+    let (table, mut row) = (txn.table("t").expect("there"), Row::new());
     let lock = |id| table.get_for_share(&[Int(id)], LockWait::Wait, &mut row).map(|_| ());
     failed((0..20_000).try_for_each(lock))
 }
@@ -170,7 +171,7 @@ pub const ALL: &[Provocation] = &[
         failed(mtr.free(slot))
     }),
     (Code::ValueTooLong, &["bytes=4294967296", "limit=4294967295"], || {
-        // Zeros of the operating system: nobody touches them.
+        // Zero pages of the operating system; no code touches them.
         let zeros = vec![0; 1 << 32];
         let layers = layers();
         failed(OverflowWriter::new(&layers.tree(), Stamp::default()).write(&zeros))
@@ -193,7 +194,7 @@ pub const ALL: &[Provocation] = &[
         let layers = layers();
         let tree = layers.tree();
         tree.drop_all().expect("drops");
-        // Another tree takes its root's page.
+        // Another tree gets the page of its root.
         let _ = layers.trees.create(TreeId(8)).expect("another tree");
         failed(tree.get(b"key", &mut |_| {}))
     }),
@@ -232,18 +233,18 @@ pub const ALL: &[Provocation] = &[
     }),
     (Code::TableTooNew, &["table=t"], || {
         let db = memory();
-        let mut txn = begin(&db);
+        let txn = begin(&db);
         txn.take_snapshot().expect("taken");
         db.truncate("t").expect("empties");
         failed(txn.table("t").expect("there").get(&[Int(1)]).map(|_| ()))
     }),
     (Code::IndexTooNew, &["index=later"], || {
         let db = memory();
-        let mut txn = begin(&db);
+        let txn = begin(&db);
         txn.take_snapshot().expect("taken");
         write(&db, |txn| txn.table("t")?.delete(&[Int(1)]).map(|_| ()));
         db.add_indexes("t", &[IndexSpec::new("later", &["name"])]).expect("builds");
-        let mut index = txn.table("t").expect("there").index("later").expect("there");
+        let index = txn.table("t").expect("there").index("later").expect("there");
         let all = evenkeel::Range::ALL;
         failed(index.scan(all, evenkeel::Direction::Forward).map(|_| ()))
     }),

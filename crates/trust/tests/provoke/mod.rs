@@ -1,5 +1,5 @@
-//! One provocation per error: a misuse of the public API, a fault of the environment, or a crafted
-//! file. What lies below the public API is in `layers`.
+//! One provocation for each error: a misuse of the public API, a fault of the environment, or a
+//! crafted file. `layers` has the provocations below the public API.
 
 pub mod layers;
 
@@ -57,10 +57,10 @@ fn write(db: &Database, f: impl FnOnce(&mut Txn) -> evenkeel::Result<()>) {
     txn.commit().expect("commits");
 }
 
-/// What a statement on the table says.
+/// The error of a statement on the table.
 fn statement<R>(f: impl FnOnce(&mut evenkeel::TableRef<'_>) -> evenkeel::Result<R>) -> Error {
     let db = memory();
-    let mut txn = begin(&db);
+    let txn = begin(&db);
     failed(f(&mut txn.table("t").expect("there")))
 }
 
@@ -82,7 +82,7 @@ fn closed() -> Arc<MemEnv> {
     env
 }
 
-/// The same as a kill leaves it.
+/// The same database as a kill leaves it.
 fn killed() -> Arc<MemEnv> {
     let (env, faults) = FaultyEnv::new();
     let db = Database::open_with("dir", small(env.clone())).expect("opens");
@@ -101,7 +101,7 @@ fn fill(db: &Database) {
     db.create_table("t", &spec()).expect("creates");
     for batch in 0..20 {
         write(db, |txn| {
-            let mut table = txn.table("t")?;
+            let table = txn.table("t")?;
             for id in batch * 100..batch * 100 + 100 {
                 table.insert(&[Int(id), Int(id), Text("somewhat longer than it need be")])?;
             }
@@ -110,7 +110,7 @@ fn fill(db: &Database) {
     }
 }
 
-/// Opens and reads everything; the first error, or the first problem's text as a panic.
+/// Opens and reads everything. Returns the first error; panics if there is none.
 fn open_and_read(env: Arc<dyn Env>) -> Error {
     match Database::open_with("dir", small(env)) {
         Err(error) => error,
@@ -119,12 +119,12 @@ fn open_and_read(env: Arc<dyn Env>) -> Error {
 }
 
 fn read_all(db: &Database) -> Error {
-    let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
-    let mut read = || -> evenkeel::Result<()> {
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadOnly).expect("begins");
+    let read = || -> evenkeel::Result<()> {
         let (mut row, all) = (Row::new(), evenkeel::Range::ALL);
         let mut scan = txn.table("t")?.scan(all, evenkeel::Direction::Forward)?;
         while scan.next(&mut row)? {}
-        let mut index = txn.table("t")?.index("by_a")?.keys_only();
+        let index = txn.table("t")?.index("by_a")?.keys_only();
         let mut scan = index.scan(all, evenkeel::Direction::Forward)?;
         while scan.next(&mut row)? {}
         Ok(())
@@ -135,13 +135,13 @@ fn read_all(db: &Database) -> Error {
     panic!("nothing was found wrong")
 }
 
-/// Whose files these are: checksums begin with it.
+/// The id of the database of these files; checksums begin with it.
 fn database(env: &dyn Env) -> DatabaseId {
     let slots = faulty::content(env, "evenkeel.super");
     Superblock::choose(&slots).expect("a superblock").database_id
 }
 
-/// A closed database with a file changed.
+/// The error of reading a closed database in which a file was changed.
 fn spoiled(prefix: &str, change: impl Fn(&mut Vec<u8>, DatabaseId)) -> Error {
     let env = closed();
     let database = database(&*env);
@@ -153,7 +153,7 @@ fn spoiled(prefix: &str, change: impl Fn(&mut Vec<u8>, DatabaseId)) -> Error {
     open_and_read(env)
 }
 
-/// The pages of trees in the page file, changed.
+/// The error of reading a closed database whose tree pages were changed.
 fn leaves(change: impl Fn(&mut [u8], usize, DatabaseId)) -> Error {
     spoiled("pages/", |bytes, db| {
         for (i, image) in bytes.chunks_exact_mut(4096).enumerate() {
@@ -195,7 +195,7 @@ fn deadlock() -> Error {
 
 fn locked(wait: LockWait) -> Error {
     let db = memory();
-    let (mut a, mut b) = (begin(&db), begin(&db));
+    let (a, b) = (begin(&db), begin(&db));
     a.table("t").expect("there").delete(&[Int(1)]).expect("free");
     let mut row = Row::new();
     failed(b.table("t").expect("there").get_for_update(&[Int(1)], wait, &mut row))
@@ -203,7 +203,7 @@ fn locked(wait: LockWait) -> Error {
 
 fn cancelled() -> Error {
     let db = memory();
-    let (mut a, mut b) = (begin(&db), begin(&db));
+    let (a, mut b) = (begin(&db), begin(&db));
     a.table("t").expect("there").delete(&[Int(1)]).expect("free");
     b.set_lock_wait(Duration::from_secs(50));
     let canceller = b.canceller();
@@ -219,35 +219,35 @@ fn cancelled() -> Error {
 
 fn prepared(xid: &[u8], again: &[u8]) -> Error {
     let db = memory();
-    let mut txn = begin(&db);
+    let txn = begin(&db);
     txn.table("t").expect("there").update(&[Int(1)], &[(1, Null)]).expect("updates");
     txn.prepare(xid).expect("prepares");
-    let mut txn = begin(&db);
+    let txn = begin(&db);
     txn.table("t").expect("there").insert(&[Int(5), Null, Text("")]).expect("inserts");
     let error = failed(txn.prepare(again));
     db.rollback_prepared(xid).expect("rolls back");
     error
 }
 
-/// A database whose log cannot be written from now on, and the statement after the one that met it.
+/// The error of a commit whose calls on the log fail, and the error of the next statement.
 fn stopped(op: Op, code: Code) -> (Error, Error) {
     let (env, faults) = FaultyEnv::new();
     let db = Database::open_with("dir", on(env)).expect("opens");
     db.create_table("t", &spec()).expect("creates");
-    let mut txn = begin(&db);
+    let txn = begin(&db);
     txn.table("t").expect("there").insert(&[Int(1), Null, Text("")]).expect("inserts");
     faults.fail(Some((op, "wal/", code)));
     let first = failed(txn.commit());
     faults.fail(None);
-    let mut txn = match db.begin(Isolation::RepeatableRead, Access::ReadWrite) {
+    let txn = match db.begin(Isolation::RepeatableRead, Access::ReadWrite) {
         Err(error) => return (first, error),
         Ok(txn) => txn,
     };
-    let mut table = txn.table("t").expect("there");
+    let table = txn.table("t").expect("there");
     (first, failed(table.insert(&[Int(2), Null, Text("")])))
 }
 
-/// A table with an index in the order of a collation.
+/// The definition of a table with an index in the order of a collation.
 fn collated() -> TableSpec {
     let part = PartSpec { column: "name".into(), collation: 7, ..PartSpec::default() };
     let index = IndexSpec { name: "by_name".into(), parts: vec![part], unique: false };
@@ -255,7 +255,7 @@ fn collated() -> TableSpec {
     TableSpec::new().column(column("id")).column(name).primary_key(&["id"]).index(index)
 }
 
-/// Collations in their first or second version.
+/// Collations whose weights have a first or a second version.
 struct Version(u32);
 
 impl Collations for Version {
@@ -289,7 +289,7 @@ fn collation_changed() -> Error {
     db.create_table("c", &collated()).expect("made");
     db.close().expect("closes");
     let db = open(&Version(2));
-    let mut txn = begin(&db);
+    let txn = begin(&db);
     let row = [Int(1), evenkeel::ValueRef::Bytes(b"x")];
     failed(txn.table("c").expect("there").insert(&row))
 }
@@ -309,7 +309,7 @@ fn versions(at: usize) -> Error {
     })
 }
 
-/// Every entry that can be had from outside.
+/// Every error that can be provoked from outside.
 pub const ALL: &[Provocation] = &[
     (Code::Internal, &["panicked"], || {
         let env = MemEnv::new();
@@ -330,7 +330,7 @@ pub const ALL: &[Provocation] = &[
         env.open("x", mode).expect("creates");
         failed(env.open("x", mode).map(|_| ()))
     }),
-    // Nobody may make files there, the superuser neither.
+    // No user may create files there, not even the superuser.
     (Code::NoPermission, &["file=/sys/evenkeel", "os="], || {
         failed(Database::open("/sys/evenkeel"))
     }),
@@ -346,7 +346,7 @@ pub const ALL: &[Provocation] = &[
         faults.fail(Some((Op::Read, "pages/", Code::ReadFailed)));
         open_and_read(env)
     }),
-    // Files that somebody cuts beneath an open database.
+    // Files that are cut while the database is open.
     (Code::ReadShort, &["/runs/0", "offset=4096"], || {
         let dir = tempfile::tempdir().expect("a directory");
         let open = || {
@@ -388,7 +388,7 @@ pub const ALL: &[Provocation] = &[
     (Code::BadEncoding, &["what=checkpoint"], || {
         failed(evenkeel_format::superblock::decode_sections(&[1, 200]).map(|_| ()))
     }),
-    (Code::NewerFormat, &["part=superblock", "found=9", "known=1"], || versions(12)),
+    (Code::NewerFormat, &["part=superblock", "found=9", "known=2"], || versions(12)),
     (Code::NotADatabase, &["file=evenkeel.super"], || {
         spoiled("evenkeel.super", |bytes, _| bytes.fill(7))
     }),
@@ -534,7 +534,7 @@ pub const ALL: &[Provocation] = &[
     }),
     (Code::RowChanged, &[], || {
         let db = memory();
-        let mut txn = begin(&db);
+        let txn = begin(&db);
         txn.take_snapshot().expect("taken");
         write(&db, |txn| txn.table("t")?.update(&[Int(1)], &[(1, Null)]).map(|_| ()));
         failed(txn.table("t").expect("there").delete(&[Int(1)]))
@@ -544,8 +544,8 @@ pub const ALL: &[Provocation] = &[
         let id = ColumnSpec::new("id", ColumnType::UInt8).auto_increment();
         let spec = TableSpec::new().column(id).primary_key(&["id"]);
         db.create_table("small", &spec).expect("creates");
-        let mut txn = begin(&db);
-        let mut table = txn.table("small").expect("there");
+        let txn = begin(&db);
+        let table = txn.table("small").expect("there");
         table.insert(&[Int(255)]).expect("the last one");
         failed(table.insert(&[Null]))
     }),
@@ -558,19 +558,36 @@ pub const ALL: &[Provocation] = &[
             Options { lock_wait_timeout: Duration::from_millis(20), ..Options::in_memory() };
         let db = Database::open_with("dir", options).expect("opens");
         db.create_table("t", &spec()).expect("creates");
-        let mut txn = begin(&db);
+        let txn = begin(&db);
         txn.table("t").expect("there").insert(&[Int(1), Null, Text("")]).expect("inserts");
         failed(db.drop_table("t"))
     }),
     (Code::TransactionEnded, &[], || {
         let db = memory();
-        let mut txn = begin(&db);
+        let txn = begin(&db);
         let canceller = txn.canceller();
         canceller.cancel();
         drop(canceller);
         ended(txn.take_snapshot().map(|_| ()), deadlocked)
     }),
     (Code::SavepointMissing, &["nobody"], || failed(begin(&memory()).rollback_to("nobody"))),
+    (Code::NestedCall, &[], || {
+        let db = memory();
+        let txn = begin(&db);
+        let mut nested = None;
+        let rows = std::iter::from_fn(|| {
+            nested = txn.savepoint("within").err();
+            None::<[Value; 3]>
+        });
+        txn.table("t").and_then(|t| t.bulk_load(rows)).expect("loads nothing");
+        nested.expect("refused")
+    }),
+    (Code::ValueConversion, &["column=name", "wanted=i64"], || {
+        let db = memory();
+        write(&db, |txn| txn.table("t")?.insert((8, None::<i64>, "Ada")).map(|_| ()));
+        let row = begin(&db).table("t").and_then(|t| t.get(8)).expect("reads").expect("is there");
+        failed(row.get::<i64>("name").map(|_| ()))
+    }),
     (Code::BuildCancelled, &[], || {
         let progress = BuildProgress::default();
         progress.cancel();
@@ -604,12 +621,12 @@ pub const ALL: &[Provocation] = &[
     }),
 ];
 
-/// The first result's error, or that of a second way to get it.
+/// The error of the first result, or that of a second attempt.
 fn ended(first: evenkeel::Result<()>, second: fn() -> Error) -> Error {
     first.err().unwrap_or_else(second)
 }
 
-/// What the victim of a deadlock hears when it goes on.
+/// The error of the next statement of a deadlock's victim.
 fn deadlocked() -> Error {
     let db = memory();
     write(&db, |txn| txn.table("t")?.insert(&[Int(2), Int(2), Text("two")]).map(|_| ()));
@@ -627,7 +644,7 @@ fn deadlocked() -> Error {
     mine.or(other.join().expect("no panic")).expect("one of them is the victim")
 }
 
-/// Inserts a value of so many bytes under an index on it.
+/// The error of inserting a value of this many bytes into a table with an index on it.
 fn long_value(parts: &[&str], bytes: usize) -> Error {
     let db = memory();
     let name = ColumnSpec::new("name", ColumnType::Text { max: 1 << 20 });
