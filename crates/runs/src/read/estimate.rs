@@ -13,6 +13,7 @@ use crate::read::cursor::IndexCursor;
 use crate::run::file::RunSegment;
 use crate::{Direction, KeyRange, Runs};
 use evenkeel_base::{IndexId, Result, Snapshot};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -118,10 +119,18 @@ impl Entries {
         Ok(())
     }
 
-    /// A key in the middle of the largest part.
+    /// A key between the ends, in the middle of the largest part that has one.
     fn middle(&self) -> Result<Option<Vec<u8>>> {
-        let largest = self.parts.iter().max_by_key(|(_, count)| *count);
-        largest.map_or(Ok(None), |(part, _)| self.key_of(part, 500))
+        let mut largest_first: Vec<&(Part, u64)> = self.parts.iter().collect();
+        largest_first.sort_by_key(|(_, count)| Reverse(*count));
+        let is_between =
+            |key: &Vec<u8>| self.low < *key && self.high.as_ref().is_none_or(|high| key < high);
+        for (part, _) in largest_first {
+            if let Some(key) = self.key_of(part, 500)?.filter(is_between) {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
     }
 
     /// The greatest of the keys near the last entries of the parts.
@@ -228,7 +237,7 @@ impl Runs {
         for run in &*view.runs {
             let low = entries.low.clone().max(run.low.clone());
             for segment in &run.segments {
-                let there = segment.entries_between(&low, entries.high.as_deref())?;
+                let there = segment.entries_within(&low, entries.high.as_deref())?;
                 let info = &segment.info;
                 let doubtful = match info.pending.is_empty() {
                     // Each delete removes another entry. Superseded entries are known only for
@@ -272,9 +281,13 @@ impl Runs {
         (0..seen.len()).try_for_each(|at| entries.count_behind(&mut seen, at))?;
         for _ in 0..PLACES_BETWEEN {
             let Some(at) = steepest(&seen) else { break };
-            let between = entries.within(&seen[at].place, Some(&seen[at + 1].place))?.middle()?;
-            let new = between.filter(|key| seen[at].place < *key && *key < seen[at + 1].place);
-            match new.map(|key| self.look_at(entries, key, snapshot)).transpose()?.flatten() {
+            let between = entries.within(&seen[at].place, Some(&seen[at + 1].place))?;
+            match between
+                .middle()?
+                .map(|key| self.look_at(entries, key, snapshot))
+                .transpose()?
+                .flatten()
+            {
                 Some(one) => seen.insert(at + 1, one),
                 None => seen[at].is_last = true,
             }

@@ -233,34 +233,57 @@ impl RunSegment {
         Ok(start..fences.place(fences.block_of(low)).0)
     }
 
-    /// The approximate number of its entries at or above `low` and below `high`; 0 only if there is
-    /// none.
+    /// The approximate number of its entries at or above `low` and below `high`. The numbers of
+    /// adjacent ranges add up to that of the whole; a range within a block has none.
     pub(crate) fn entries_between(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
         let info = &self.info;
-        if &info.max_key[..] < low || high.is_some_and(|high| &info.min_key[..] >= high) {
+        if !self.meets(low, high) {
             return Ok(0);
         }
         if low <= &info.min_key[..] && high.is_none_or(|high| &info.max_key[..] < high) {
             return Ok(info.entries.max(1));
         }
         let fences = self.fences()?;
-        let from = fences.block_of(low);
-        let to = high.map_or(fences.blocks() - 1, |high| fences.block_of(high));
-        // Half of the first and half of the last block, on average.
-        let halves = 1 + 2 * u128::from(to.saturating_sub(from));
-        let there = u128::from(info.entries) * halves / (2 * u128::from(info.blocks.max(1)));
-        Ok((there as u64).max(1))
+        let end = match high.filter(|high| *high <= &info.max_key[..]) {
+            Some(high) => self.halves_before(&fences, high),
+            None => 2 * fences.blocks(),
+        };
+        let halves = end.saturating_sub(self.halves_before(&fences, low));
+        Ok(info.entries * u64::from(halves) / (2 * u64::from(info.blocks.max(1))))
+    }
+
+    /// True if an entry may be at or above `low` and below `high`.
+    fn meets(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        low <= &self.info.max_key[..] && high.is_none_or(|high| &self.info.min_key[..] < high)
+    }
+
+    /// The position of a key in half blocks: even at the beginning of a block, odd within one.
+    fn halves_before(&self, fences: &Fences, key: &[u8]) -> u32 {
+        if key <= &self.info.min_key[..] {
+            return 0;
+        }
+        let block = fences.block_of(key);
+        let is_at_next = block + 1 < fences.blocks() && fences.key(block + 1) == key;
+        2 * block + if is_at_next { 2 } else { 1 }
+    }
+
+    /// As `entries_between`, but 0 only if there is none: half a block stands for less than that.
+    pub(crate) fn entries_within(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
+        let half = self.info.entries / (2 * u64::from(self.info.blocks.max(1)));
+        let least = if self.meets(low, high) { half.max(1) } else { 0 };
+        Ok(self.entries_between(low, high)?.max(least))
     }
 
     /// The beginning of the block that has about `part` thousandths of the entries at or above
     /// `low` and below `high` before it.
     pub(crate) fn key_at(&self, low: &[u8], high: Option<&[u8]>, part: usize) -> Result<Vec<u8>> {
         let fences = self.fences()?;
-        let from = fences.block_of(low);
+        let from = self.halves_before(&fences, low) / 2;
         let to = high.map_or(fences.blocks() - 1, |high| fences.block_of(high));
         let blocks = u64::from((to + 1).saturating_sub(from));
-        let at = from + (blocks * part as u64 / 1000) as u32;
-        Ok(fences.key(at.min(to)).max(low).to_vec())
+        let at = (from + (blocks * part as u64 / 1000) as u32).min(to);
+        let first = if at == 0 { &self.info.min_key[..] } else { fences.key(at) };
+        Ok(first.max(low).to_vec())
     }
 
     fn id(&self, kind: EnvelopeKind, position: u64, number: u32) -> EnvelopeId {
