@@ -243,15 +243,26 @@ impl Destination {
         write().map_err(self.fail(path, text.len() as u64))
     }
 
-    /// Removes what was written, the marker first. What cannot be removed stays, without a marker.
+    /// Removes what was written. What cannot be removed stays, without a marker.
     pub(crate) fn abandon(&mut self) {
         let files = std::mem::take(&mut self.files);
-        let names = [MARKER_FILE, NEW_MARKER, MANIFEST_FILE];
-        for path in names.into_iter().chain(files.keys().map(String::as_str)) {
-            if let Err(error) = self.env.remove(path) {
-                log::warn!("{}: the remains of a failed backup stay: {error}", self.name);
-                break;
-            }
+        let names = [NEW_MARKER, MANIFEST_FILE].into_iter();
+        let removed = self.remove_marker().and_then(|()| {
+            let mut paths = names.chain(files.keys().map(String::as_str));
+            paths.try_for_each(|path| self.env.remove(path))
+        });
+        if let Err(error) = removed {
+            log::warn!("{}: the remains of a failed backup stay: {error}", self.name);
         }
+    }
+
+    /// Removes the marker, durably before any file that the marker vouches for. It is there if only
+    /// the sync of its name failed.
+    fn remove_marker(&self) -> Result<()> {
+        if !self.env.list("")?.iter().any(|name| name == MARKER_FILE) {
+            return Ok(());
+        }
+        self.env.remove(MARKER_FILE)?;
+        self.env.sync_dir("")
     }
 }

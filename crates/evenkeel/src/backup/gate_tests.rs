@@ -167,6 +167,9 @@ fn beside_writers<R>(
     pace: &Pace,
     during: impl FnOnce() -> R,
 ) -> (R, Vec<Vec<Done>>) {
+    // No page of a superseded value is used again: as many extents change as are written.
+    let reader = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    reader.take_snapshot().expect("a snapshot");
     let (stop, commits) = (AtomicBool::new(false), AtomicU64::new(0));
     let done: Mutex<Vec<Vec<Done>>> = Mutex::default();
     let found = std::thread::scope(|scope| {

@@ -95,8 +95,8 @@ pub fn armed(sim: &SimEnv, a: &mut Actor<'_>, seen: &Arc<Seen>) -> Result<()> {
         }
         // The backup was cancelled for it.
         (Some(Err(error)), Err(why)) if error.code() == Code::StatementCancelled => Err(why),
-        (Some(Err(error)), Ok(())) => may_lose_log(sim, Err(error)),
-        (Some(Err(error)), Err(_)) | (Some(Ok(_)), Err(error)) => Err(error),
+        (Some(Err(error)), done) => may_lose_log(sim, Err(error)).and(done),
+        (Some(Ok(_)), Err(error)) => Err(error),
         // The crash has unwound the thread.
         (None, _) => Err(Error::internal("the backup has no end")),
     }
