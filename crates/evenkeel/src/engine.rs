@@ -656,6 +656,13 @@ impl Engine {
                 self.checkpointer.take(last)
             }
             (done, _) => done,
+        }?;
+        match self.log.shrink_for_close() {
+            Err(error) if error.code().is_shortage() => {
+                log::warn!("files of the log that are not needed stay: {error}");
+                Ok(())
+            }
+            done => done,
         }
     }
 }

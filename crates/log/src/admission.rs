@@ -7,6 +7,7 @@
 //! reads the needed position from `Log::needed` and wakes the actors that hold it up; each step of
 //! theirs wakes it again. So no timer is involved.
 
+use crate::segments::Activity;
 use crate::shared::{LogState, Shared};
 use crate::space::Lack;
 use crate::space::Share;
@@ -33,6 +34,7 @@ impl Shared {
                 other => other?,
             };
         }
+        self.segments.end_opening();
         Ok(())
     }
 
@@ -102,6 +104,10 @@ impl Shared {
     fn kept(&self, state: &LogState) -> Lsn {
         if self.rt.health.check_user().is_err() {
             return Lsn(u64::MAX);
+        }
+        // No reservation is used any more.
+        if self.segments.activity() == Activity::Closing {
+            return state.buffer.end();
         }
         // Plus some flushes amid the records of one reservation.
         Lsn(state.space.reach(state.buffer.end(), 0).0 + 64 * state.space.pad)

@@ -15,6 +15,7 @@ mod commit;
 pub mod log;
 mod pin;
 pub mod replay;
+mod rest;
 mod segments;
 mod shared;
 mod space;

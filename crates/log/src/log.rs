@@ -8,7 +8,7 @@
 
 use crate::buffer::Buffer;
 use crate::commit::SyncGoal;
-use crate::segments::Segments;
+use crate::segments::{Activity, Segments};
 use crate::shared::{LogState, Shared};
 use crate::space::{FRAMES, Lack, Limits, LogSpace, Share, payload};
 use evenkeel_base::metrics::Metric;
@@ -21,9 +21,6 @@ use evenkeel_sched::laws::target;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// Modes 0 and 2 are synced this long after the first commit that is not.
-const LAZY: Duration = Duration::from_secs(1);
 
 /// How to start a log.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +123,7 @@ impl Log {
             durable: AtomicU64::new(from.0),
             checkpoint: AtomicU64::new(oldest.0),
             lazy_since: AtomicU64::new(0),
+            watch: Mutex::default(),
             work: Arc::default(),
             pressure: Arc::default(),
             pressure_at: AtomicU64::new(0),
@@ -341,7 +339,8 @@ impl Log {
             s.note_limits(&state);
         }
         s.wake_first();
-        if s.wants_segment() || s.has_surplus() {
+        // A segment that became recyclable may go in a minute (`rest`).
+        if s.wants_segment() || s.has_surplus() || s.segments.has_recyclable(lsn) {
             s.work.notify();
         }
         Ok(())
@@ -363,6 +362,19 @@ impl Log {
         s.wake_waiting();
         s.work.notify();
         s.pressure.notify();
+    }
+
+    /// Removes all segments but those between the checkpoint and the end. Nothing is appended
+    /// afterwards; the caller has stopped the thread that calls `beat`.
+    ///
+    /// # Errors
+    /// Those of the environment. What is left is a log in order.
+    pub fn shrink_for_close(&self) -> Result<()> {
+        let s = &self.shared;
+        s.segments.set_activity(Activity::Closing);
+        s.segments.drop_growing()?;
+        while s.has_surplus() && s.give_back()? {}
+        Ok(())
     }
 
     /// Bytes from the checkpoint to the end.
@@ -390,10 +402,11 @@ impl Log {
     pub fn beat(&self) -> Result<Beat> {
         let s = &self.shared;
         s.rt.health.check_writable()?;
+        s.watch_rest();
         if s.buffer_fills() && s.try_lead(false)? {
             return Ok(Beat::More);
         }
-        if self.next_beat_in() == Some(Duration::ZERO) {
+        if s.lazy_sync_in() == Some(Duration::ZERO) {
             s.lazy_sync()?;
             return Ok(Beat::More);
         }
@@ -412,12 +425,10 @@ impl Log {
     }
 
     /// How long the thread that calls `beat` may wait for the event after `Idle`; `None`: for ever
-    /// (nothing is unsynced).
+    /// (nothing is unsynced, and a log at rest has nothing to give back).
     pub fn next_beat_in(&self) -> Option<Duration> {
         let s = &self.shared;
-        let since = s.lazy_since.load(Ordering::Acquire);
-        let waited = Duration::from_nanos(s.rt.env.now_ns().saturating_sub(since));
-        (since != 0).then(|| LAZY.saturating_sub(waited))
+        [s.lazy_sync_in(), s.rest_in()].into_iter().flatten().min()
     }
 
     /// The event of the checkpointer. Notified when the end passes the position of `wake_at`, when

@@ -1,6 +1,8 @@
 //! The size of the log changes while it is open.
 
 use crate::log_tests::{Outside, Records, Rng, append, check_survivor, quiet, read, tiny};
+use crate::rest::REST;
+use crate::segments::Activity;
 use crate::{Limits, Log, LogEnd, LogOptions, Share};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Code, Lsn, Result};
@@ -232,7 +234,75 @@ fn writers_continue_while_the_log_shrinks() -> Result<()> {
     Ok(())
 }
 
-/// Appends, commits, checkpoints, and another size now and then.
+/// A log to which nothing is appended for a minute keeps the segment of its end and those ahead;
+/// the next append finds room, and the log has segments behind it again.
+#[test]
+fn a_log_at_rest_gives_recyclable_segments_back() -> Result<()> {
+    let sim = SimEnv::new(9);
+    let (rt, sim2) = (sim.runtime(), sim.clone());
+    let log = Log::create(rt.clone(), large(1), Lsn(0))?;
+    sim.run(vec![Box::new(move || {
+        let beat = || while log.beat().expect("a beat") == Beat::More {};
+        let mut model = Records::new();
+        fill(&log, 2_000_000, 10_000, &mut model).expect("room");
+        assert_eq!(log.next_beat_in(), None, "no segment is behind the checkpoint");
+        let busy = files(&sim2).len();
+        log.set_checkpoint(log.durable()).expect("durable");
+        beat();
+        rt.delay(REST / 2, Cause::Idle);
+        append(&log, &[1; 100]).expect("room");
+        log.wait_durable(log.end()).expect("a sync");
+        beat();
+        rt.delay(REST / 2, Cause::Idle);
+        beat();
+        assert!(files(&sim2).len() >= busy, "half a minute is no rest");
+        rt.delay(log.next_beat_in().expect("segments may go"), Cause::Idle);
+        beat();
+        let rest = files(&sim2).len();
+        assert!((3..=4).contains(&rest) && busy > 8, "{rest} segments of {busy}");
+        assert_eq!(log.next_beat_in(), None, "nothing is left to do");
+        let from = log.checkpoint_lsn();
+        let mut more = Records::new();
+        fill(&log, 2_000_000, 10_000, &mut more).expect("room");
+        assert!(files(&sim2).len() > 8);
+        let found = read(&rt, from).expect("reads").0;
+        assert_eq!(found[found.len() - more.len()..], more);
+    })]);
+    Ok(())
+}
+
+/// A closed log has no file but those from its checkpoint to its end, and the next open prepares
+/// two small ones, however large the others are.
+#[test]
+fn a_closed_log_keeps_only_what_recovery_needs() -> Result<()> {
+    let size = 64 << 20;
+    let options = |epoch| LogOptions { log_bytes: size, ..tiny(epoch) };
+    let sim = quiet(SimDisk::new(10), 10);
+    let rt = sim.runtime();
+    let log = Log::create(rt.clone(), options(1), Lsn(0))?;
+    let mut model = Records::new();
+    fill(&log, 20 << 20, 20_000, &mut model)?;
+    let redo = model[model.len() / 2].0;
+    log.set_checkpoint(redo)?;
+    model.drain(..model.len() / 2);
+    let before = files(&sim);
+    log.shrink_for_close()?;
+    let (end, after) = (log.end(), files(&sim));
+    drop(log);
+    let (kept, most) = (after.iter().sum::<u64>(), (end.0 - redo.0) + 2 * (4 << 20));
+    assert!(kept <= most && after.len() + 3 <= before.len(), "{before:?}, then {after:?}");
+    let (records, found) = read(&rt, redo)?;
+    assert_eq!(records, model);
+    let log = Log::create(rt.clone(), options(2), found.end)?;
+    let small = [1 << 20; 2];
+    assert_eq!(files(&sim)[after.len()..], small, "two ahead");
+    log.set_checkpoint(redo)?;
+    fill(&log, 30 << 20, 20_000, &mut Records::new())?;
+    assert_eq!(files(&sim).last(), Some(&(4 << 20)), "full size again");
+    Ok(())
+}
+
+/// Appends, commits, checkpoints, rests, and another size now and then.
 fn script(rt: &Arc<Runtime>, end: LogEnd, out: &mut Outside, rng: &mut Rng, n: u64) -> Result<()> {
     let log = Log::create(rt.clone(), tiny(end.epoch + 1), end.end)?;
     out.acked = out.appended.len();
@@ -248,6 +318,11 @@ fn script(rt: &Arc<Runtime>, end: LogEnd, out: &mut Outside, rng: &mut Rng, n: u
         match rng.below(4) {
             0 => log.wait_durable(lsn)?,
             1 => while log.beat()? == Beat::More {},
+            2 if rng.below(4) == 0 => {
+                while log.beat()? == Beat::More {}
+                log.shared().segments.set_activity(Activity::Idle);
+                while log.beat()? == Beat::More {}
+            }
             _ => {}
         }
         while out.acked < out.appended.len() && log.is_durable(out.appended[out.acked].0) {
@@ -261,11 +336,13 @@ fn script(rt: &Arc<Runtime>, end: LogEnd, out: &mut Outside, rng: &mut Rng, n: u
             log.set_checkpoint(lsn)?;
         }
     }
-    Ok(())
+    log.wait_durable(log.end())?;
+    out.acked = out.appended.len();
+    log.shrink_for_close()
 }
 
-/// A crash at every call of lives in which the size changes: no acknowledged record is lost, no
-/// segment is missing.
+/// A crash at every call of lives in which the size changes, the log rests, and is closed: no
+/// acknowledged record is lost, no segment is missing.
 #[test]
 fn crash_at_every_call_while_the_size_changes() {
     let (mut crashes, mut call) = (0, 0);

@@ -8,10 +8,11 @@
 //! files are removed at the next start. At least two segments lie ahead of the end before users are
 //! admitted; a third grows as the log does. If the log shrinks, segments made for the larger log
 //! are removed instead of recycled, from either end of the row, each durably before the next; one
-//! stays. A pin keeps segments that lie below the checkpoint for a reader (a backup). It never
-//! holds up a writer: further segments are made meanwhile, and the pin breaks when it holds back
-//! more than its limit, or when there is no space for another segment. `SegmentTable` is locked for
-//! table work only, never across I/O; one thread at a time prepares and removes.
+//! stays. So are those that a log at rest does not need (`rest`). A pin keeps segments that lie
+//! below the checkpoint for a reader (a backup). It never holds up a writer: further segments are
+//! made meanwhile, and the pin breaks when it holds back more than its limit, or when there is no
+//! space for another segment. `SegmentTable` is locked for table work only, never across I/O; one
+//! thread at a time prepares and removes.
 
 use crate::space::payload;
 use evenkeel_base::metrics::Metric;
@@ -37,6 +38,8 @@ const SHORTAGE_REST: Duration = Duration::from_millis(20);
 const STEP: u64 = 1 << 20;
 /// Size of the first segments: a new directory stays small.
 const FIRST_SEGMENT: u64 = 1 << 20;
+/// A log at rest keeps as many bytes as so many of them have.
+const SMALL_SEGMENTS: u64 = 4;
 
 /// Bytes of a segment file for a log of `log_bytes` (B1; below 32 MiB, in tests, a sixteenth).
 pub(crate) fn segment_bytes(log_bytes: u64) -> u64 {
@@ -54,6 +57,18 @@ pub(crate) struct LogSegment {
     file: Arc<dyn File>,
 }
 
+/// Whether the log is used, for the number of its segments (`rest`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Users write, or have written a short time ago.
+    #[default]
+    Busy,
+    /// Nothing was appended for a minute.
+    Idle,
+    /// Nothing will be appended any more.
+    Closing,
+}
+
 #[derive(Default)]
 struct SegmentTable {
     /// In order; the first may lie entirely below the checkpoint.
@@ -64,6 +79,9 @@ struct SegmentTable {
     segment_bytes: u64,
     /// Limit of the bytes of all segments, with two ahead.
     log_bytes: u64,
+    /// No user is admitted yet: further segments are as small as those of a new directory.
+    is_opening: bool,
+    activity: Activity,
     /// Segments from here on are kept for a reader, though the checkpoint has passed them.
     pin: Option<Pin>,
 }
@@ -166,7 +184,8 @@ impl Segments {
             rt.env.remove(name)?;
         }
         let align = probe_align(rt)?.max(align_min);
-        let mut table = SegmentTable { next_number: 1, ..SegmentTable::default() };
+        let mut table =
+            SegmentTable { next_number: 1, is_opening: true, ..SegmentTable::default() };
         table.set_log_bytes(log_bytes);
         let segments = Segments {
             rt: rt.clone(),
@@ -226,6 +245,25 @@ impl Segments {
         self.table.lock().set_log_bytes(log_bytes);
     }
 
+    /// Users are admitted from now on.
+    pub(crate) fn end_opening(&self) {
+        self.table.lock().is_opening = false;
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        self.table.lock().activity
+    }
+
+    pub(crate) fn set_activity(&self, activity: Activity) {
+        self.table.lock().activity = activity;
+    }
+
+    /// True if the log would give a segment back if it were at rest.
+    pub(crate) fn has_recyclable(&self, checkpoint: Lsn) -> bool {
+        let table = self.table.lock();
+        table.segments.len() > 1 && table.recyclable(checkpoint)
+    }
+
     /// Keeps the segments from `checkpoint` on until `unpin`; false if they are pinned already.
     pub(crate) fn pin(&self, checkpoint: Lsn, limit: u64) -> bool {
         let mut table = self.table.lock();
@@ -275,7 +313,13 @@ impl Segments {
     pub(crate) fn wants_more(&self, position: Lsn, checkpoint: Lsn) -> bool {
         let table = self.table.lock();
         let ahead = table.ahead(position);
-        ahead < 3 && (ahead < 2 || table.recyclable(checkpoint) || table.may_create())
+        match table.activity {
+            Activity::Busy => {
+                ahead < 3 && (ahead < 2 || table.recyclable(checkpoint) || table.may_create())
+            }
+            Activity::Idle => ahead < 2,
+            Activity::Closing => false,
+        }
     }
 
     /// True if a step of preparing a segment is due while the log is written at `position`. Zeros
@@ -305,7 +349,8 @@ impl Segments {
     }
 
     /// True if there is a segment below the checkpoint that will not be reused, or one that begins
-    /// behind `kept`, or grows, and is larger than those of this size of the log.
+    /// behind `kept`, or grows, and is larger than those of this size of the log. A log at rest has
+    /// further ones.
     pub(crate) fn has_surplus(&self, kept: Lsn, checkpoint: Lsn) -> bool {
         let grows = self.growing.lock().as_ref().map_or(0, |growing| growing.bytes);
         let table = self.table.lock();
@@ -407,6 +452,15 @@ impl Segments {
             return Ok(None);
         }
         Ok(growing)
+    }
+
+    /// Removes the file of a segment that is not ready yet.
+    ///
+    /// # Errors
+    /// Those of the environment.
+    pub(crate) fn drop_growing(&self) -> Result<()> {
+        let growing = self.growing.lock().take();
+        growing.map_or(Ok(()), |_| self.rt.env.remove(NEW))
     }
 
     fn begin_growing(&self) -> Result<Growing> {
@@ -566,7 +620,7 @@ impl SegmentTable {
     fn next_bytes(&self) -> u64 {
         let first = FIRST_SEGMENT.min(self.segment_bytes);
         match self.segments.back() {
-            Some(last) if self.segments.len() >= 3 => {
+            Some(last) if self.segments.len() >= 3 && !self.is_opening => {
                 (last.header.file_bytes() * 2).clamp(first, self.segment_bytes)
             }
             _ => first,
@@ -578,17 +632,29 @@ impl SegmentTable {
         bytes > self.segment_bytes
     }
 
+    /// True if it is not worth removing it: the next open would make it again. The logs of tests
+    /// have smaller ones.
+    fn is_small(&self, bytes: u64) -> bool {
+        bytes <= FIRST_SEGMENT && self.segment_bytes > FIRST_SEGMENT
+    }
+
     /// True if the first segment is not needed and will not be reused.
     fn surplus_behind(&self, checkpoint: Lsn) -> bool {
         let first = self.segments.front().map_or(0, |s| s.header.file_bytes());
         let too_many = self.bytes() > self.log_bytes || self.is_large(first);
-        self.segments.len() > 1 && self.recyclable(checkpoint) && too_many
+        let is_small = self.is_small(self.bytes() / SMALL_SEGMENTS);
+        let may_go = too_many || self.activity != Activity::Busy && !is_small;
+        self.segments.len() > 1 && self.recyclable(checkpoint) && may_go
     }
 
-    /// The number of last segments that begin behind `kept` and were made for a larger log.
+    /// The number of last segments that begin behind `kept` and were made for a larger log, or that
+    /// a closing log has prepared.
     fn surplus_ahead(&self, kept: Lsn) -> usize {
         let is_surplus = |s: &&LogSegment| {
-            lsn_of(s.header.first_block) > kept && self.is_large(s.header.file_bytes())
+            let bytes = s.header.file_bytes();
+            let is_closing = self.activity == Activity::Closing && !self.is_small(bytes);
+            let may_go = is_closing || self.is_large(bytes);
+            lsn_of(s.header.first_block) > kept && may_go
         };
         self.segments.iter().rev().take_while(is_surplus).count()
     }

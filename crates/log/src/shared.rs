@@ -4,6 +4,7 @@
 //! the tables of `segments`, never after.
 
 use crate::buffer::{Buffer, Chunk};
+use crate::rest::EndWatch;
 use crate::segments::Segments;
 use crate::space::{FRAMES, Lack, LogSpace, Share};
 use evenkeel_base::{Code, Error, Lsn, Result, sync::Mutex};
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) checkpoint: AtomicU64,
     /// Time of the oldest unsynced commit of modes 0 and 2; 0: there is none.
     pub(crate) lazy_since: AtomicU64,
+    /// What is known of the last append, to find a log at rest.
+    pub(crate) watch: Mutex<EndWatch>,
     /// Notified when there is background work.
     pub(crate) work: Arc<Event>,
     /// The checkpointer's event; also notified when the end passes `pressure_at`.
