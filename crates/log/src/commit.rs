@@ -14,10 +14,6 @@ use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::{Cause, Error, Lsn, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-/// Modes 0 and 2 are synced this long after the first commit that is not.
-const LAZY: Duration = Duration::from_secs(1);
 
 /// How far a waiter wants its record to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -252,13 +248,6 @@ impl Shared {
         self.state.lock().syncing = false;
         self.sync_free.notify();
         result
-    }
-
-    /// The time until the sync of modes 0 and 2 is due; `None`: no commit of theirs is unsynced.
-    pub(crate) fn lazy_sync_in(&self) -> Option<Duration> {
-        let since = self.lazy_since.load(Ordering::Acquire);
-        let waited = Duration::from_nanos(self.rt.env.now_ns().saturating_sub(since));
-        (since != 0).then(|| LAZY.saturating_sub(waited))
     }
 
     /// The sync of modes 0 and 2.

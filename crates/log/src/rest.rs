@@ -7,8 +7,8 @@
 //!
 //! Invariants. The segment of the end stays. While the database is open, at least two segments stay
 //! ahead of it, so the first user after a rest does not wait for one. On a full disk all segments
-//! ahead stay, because commits and rollback have no other space (G4). Called by `Log::beat` and by
-//! the close of the database.
+//! ahead stay, because commits and rollback have no other space (G4). Called by `Log::beat`, with
+//! the time at which that has work again, and by the close of the database.
 
 use crate::segments::Activity;
 use crate::shared::Shared;
@@ -16,6 +16,8 @@ use evenkeel_base::Lsn;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Modes 0 and 2 are synced this long after the first commit that is not.
+const LAZY: Duration = Duration::from_secs(1);
 /// A log that has not grown for so long is at rest.
 pub(crate) const REST: Duration = Duration::from_secs(60);
 
@@ -38,6 +40,13 @@ impl Shared {
         } else if now_ns.saturating_sub(watch.since_ns) >= REST.as_nanos() as u64 {
             self.segments.set_activity(Activity::Idle);
         }
+    }
+
+    /// The time until the sync of modes 0 and 2 is due; `None`: no commit of theirs is unsynced.
+    pub(crate) fn lazy_sync_in(&self) -> Option<Duration> {
+        let since = self.lazy_since.load(Ordering::Acquire);
+        let waited = Duration::from_nanos(self.rt.env.now_ns().saturating_sub(since));
+        (since != 0).then(|| LAZY.saturating_sub(waited))
     }
 
     /// The time until the log may be at rest and then has a segment to give back.
