@@ -482,7 +482,7 @@ impl RunsState {
     }
 
     /// The invariants of this file, and that runs said to be inputs of compactions are there.
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, test))]
     pub(crate) fn check(&self) {
         let runs = || self.indexes.iter().flat_map(|(id, i)| i.runs.iter().map(move |r| (*id, r)));
         let trimmed = runs().filter(|(_, r)| !r.low.is_empty()).map(|(id, r)| (id, r.number));
