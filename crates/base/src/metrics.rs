@@ -114,6 +114,7 @@ metrics! {
     FilterProbes = "filter_probes", "count", "Bloom filter probes";
     FilterSkips = "filter_skips", "count", "Runs skipped by a Bloom filter";
     EntriesSkipped = "entries_skipped", "count", "Index entries skipped by scans";
+    EstimateEntries = "estimate_entries", "count", "Index entries examined to estimate how many rows a range of an index has";
     RunEntriesSkipped = "run_entries_skipped", "count", "The part of `entries_skipped` in runs; compaction at rest begins with the index that has most of them";
     EntriesElided = "entries_elided", "count", "Index entries that scans removed from memtables together with the entries that cancel them";
     IdleCursorViewsTaken = "idle_cursor_views_taken", "count", "Index scans of idle clients that continue with a new view because a flush, a compaction or a drop took theirs";

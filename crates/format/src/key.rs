@@ -126,6 +126,22 @@ impl KeyPart {
         !self.nullable && self.is_number()
     }
 
+    /// The byte that tells that a part that may be NULL is not NULL.
+    pub fn not_null_byte(&self) -> Option<u8> {
+        self.nullable.then_some(if self.desc { !1 } else { 1 })
+    }
+
+    /// The length of a value of a part that holds numbers.
+    pub fn number_len(&self) -> Option<usize> {
+        self.ty.fixed_len().filter(|_| self.is_number())
+    }
+
+    /// The value of a part that holds numbers, from as many bytes as `number_len` tells.
+    #[inline]
+    pub fn number(&self, bytes: &[u8]) -> ValueRef<'static> {
+        self.scalar(bytes)
+    }
+
     #[cold]
     fn bad(&self, why: &str) -> Error {
         Error::new(Code::BadEncoding).with("what", "key").with("type", self.ty).with("why", why)

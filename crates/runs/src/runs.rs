@@ -11,6 +11,7 @@ use crate::memtable::leaves::{NewEntry, charge};
 use crate::memtable::{GenPin, MemIter, Memtable};
 use crate::read::cursor::prefix_end;
 use crate::read::idle_cursor_views::IdleCursorViews;
+use crate::read::row_shares::KnownShares;
 use crate::read::run_iter::{BlockLoader, Bounds, Pass, RunIter};
 use crate::read::source::{Direction, Merger, Source};
 use crate::read::unique::{UniqueGuard, UniqueSlots};
@@ -144,6 +145,7 @@ pub struct Runs {
     pub(crate) blocks: Arc<CachedBlocks>,
     pub(crate) filter_cache: Arc<FilterCache>,
     unique: Arc<UniqueSlots>,
+    pub(crate) row_shares: KnownShares,
     /// Views of cursors whose clients may be idle; all of the present version.
     pub(crate) parked: IdleCursorViews<Merger>,
 }
@@ -219,6 +221,7 @@ impl Runs {
             blocks,
             filter_cache,
             unique: UniqueSlots::new(),
+            row_shares: KnownShares::default(),
             parked: IdleCursorViews::new(IDLE_VIEWS_MAX),
         }))
     }

@@ -3,7 +3,7 @@
 
 use crate::row::Row;
 use crate::scan::counted;
-use crate::table_layout::Layout;
+use crate::table_layout::{KeyColumn, Layout};
 use evenkeel_base::Result;
 use evenkeel_format::row::{VariablePlace, scalar};
 use evenkeel_format::{ColumnType, FixedPlace, KeyPart, Reader, ValueRef, row_version};
@@ -32,12 +32,20 @@ struct Made {
 struct MadeEntries {
     layout: Arc<Layout>,
     index: usize,
+    fixed: Option<FixedParts>,
     parts: Parts,
 }
 
+/// Where the columns lie in an entry of numbers none of which is NULL.
+struct FixedParts {
+    /// The bytes that say so of parts that may be NULL: their places in order, and their values.
+    not_null: Vec<(usize, u8)>,
+    /// For each column its place, its length and its part.
+    places: Vec<(usize, usize, KeyPart)>,
+}
+
+/// The columns of any entry.
 enum Parts {
-    /// Each column lies at a fixed place.
-    Fixed(Vec<(usize, KeyPart)>),
     /// Parts one behind the other, then stored values, and which of the columns they are.
     Varying { parts: Vec<(KeyPart, Option<usize>)>, stored: Vec<Option<usize>> },
     /// Some column is in no entry, or is wanted twice.
@@ -109,12 +117,12 @@ impl RowPlan {
             Some(made) => made,
             None => self.entries.insert(MadeEntries::new(layout, index, &self.columns)),
         };
+        if let Some(fixed) = &made.fixed
+            && fixed.give(entry.key_and_pk, give)
+        {
+            return Ok(true);
+        }
         match &made.parts {
-            Parts::Fixed(places) => {
-                for (to, (at, part)) in places.iter().enumerate() {
-                    give(to, part.decode_scalar(entry.key_and_pk.get(*at..).unwrap_or(&[]))?);
-                }
-            }
             Parts::Varying { parts, stored } => {
                 let mut rest = entry.key_and_pk;
                 for (part, to) in parts {
@@ -147,18 +155,50 @@ impl RowPlan {
 impl MadeEntries {
     #[cold]
     fn new(layout: &Arc<Layout>, index: usize, columns: &[usize]) -> MadeEntries {
+        let fixed = FixedParts::new(layout, index, columns);
         let parts = Parts::new(layout, index, columns).unwrap_or(Parts::Missing);
-        MadeEntries { layout: layout.clone(), index, parts }
+        MadeEntries { layout: layout.clone(), index, fixed, parts }
+    }
+}
+
+impl FixedParts {
+    /// `None` if some part has no fixed length, or some column is in no part.
+    fn new(layout: &Layout, index: usize, columns: &[usize]) -> Option<FixedParts> {
+        let parts = layout.indexes.get(index)?.parts.iter().chain(&layout.key);
+        let (mut not_null, mut found, mut at) = (Vec::new(), Vec::new(), 0);
+        for KeyColumn { column, part } in parts {
+            if let Some(byte) = part.not_null_byte() {
+                not_null.push((at, byte));
+                at += 1;
+            }
+            let len = part.number_len()?;
+            found.push((*column, (at, len, *part)));
+            at += len;
+        }
+        let place = |column: &usize| found.iter().find(|(of, _)| of == column).map(|of| of.1);
+        let places = columns.iter().map(place).collect::<Option<_>>()?;
+        Some(FixedParts { not_null, places })
+    }
+
+    /// Passes on the values. False, before the first, if some part is NULL.
+    #[inline]
+    fn give(&self, entry: &[u8], give: &mut impl FnMut(usize, ValueRef<'_>)) -> bool {
+        if !self.not_null.iter().all(|(at, byte)| entry.get(*at) == Some(byte)) {
+            return false;
+        }
+        if self.places.iter().any(|(at, len, _)| at + len > entry.len()) {
+            return false;
+        }
+        for (to, (at, len, part)) in self.places.iter().enumerate() {
+            give(to, part.number(&entry[*at..at + len]));
+        }
+        true
     }
 }
 
 impl Parts {
     fn new(layout: &Layout, index: usize, columns: &[usize]) -> Option<Parts> {
         let index = layout.indexes.get(index)?;
-        if let Some(places) = &index.places {
-            let places = columns.iter().map(|at| *places.get(*at)?);
-            return places.collect::<Option<_>>().map(Parts::Fixed);
-        }
         let is_twice = |(at, column): (usize, &usize)| columns[..at].contains(column);
         if columns.iter().enumerate().any(is_twice) {
             return None;

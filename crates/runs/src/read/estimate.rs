@@ -4,15 +4,21 @@
 //! range, chosen by the positions of entries, and the share of rows among them is applied to the
 //! others.
 //!
-//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted. At most
+//! Most ranges are alike everywhere, so few entries at few places are examined first. Only where
+//! rows are rare at one of these places are many examined. What was found serves estimates of
+//! ranges within for a moment (`row_shares`).
+//!
+//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted. First
+//! `ENTRIES_FIRST` entries at each of `PLACES_FIRST` places are examined. Then at most
 //! `ENTRIES_SEEN` entries at `PLACES` places are examined, and at each of a few more places as many
 //! as at one of these, whatever the size of the index.
 
 use crate::memtable::Memtable;
 use crate::read::cursor::IndexCursor;
+use crate::read::row_shares::{ReadAt, RowShares, ShareAt};
 use crate::run::file::RunSegment;
 use crate::{Direction, KeyRange, Runs};
-use evenkeel_base::{IndexId, Result, Snapshot};
+use evenkeel_base::{IndexId, Lsn, Result, Snapshot, UndoNo, metrics::Metric};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -20,7 +26,14 @@ use std::sync::Arc;
 
 /// A range with this many times the entries of the rows to be counted is not counted.
 const ENTRIES_EACH: u64 = 8;
-/// Places of a range that are examined.
+/// Places of a range that are examined first, and entries at each of them.
+const PLACES_FIRST: u64 = 4;
+const ENTRIES_FIRST: u64 = 16;
+/// If at each of these places at least one entry in this many is a row, no other is examined: an
+/// estimate that is off by a factor of two would need a quarter of the range, between two of the
+/// places, that is unlike both.
+const RARE: u64 = 4;
+/// Places of a range that are examined otherwise.
 const PLACES: u64 = 16;
 /// Entries that are examined at these places together.
 const ENTRIES_SEEN: u64 = 1024;
@@ -35,26 +48,24 @@ const LOOKS: u32 = 4;
 /// All entries count as rows if at most one in this many may not be a row or may remove one.
 const FEW: u64 = 8;
 
+/// The mark of a reader that has changed nothing.
+const UNDO_NONE: UndoNo = UndoNo(1);
+
 /// Sorted entries of one source in a range.
 enum Part {
     Run(Arc<RunSegment>, Vec<u8>),
     Memory(Arc<Memtable>),
 }
 
-/// The result of examining some entries.
-struct Seen {
-    /// The key of the place.
-    place: Vec<u8>,
-    /// The part of the entries that are rows.
-    share: f64,
-    /// Entries from there to the next examined place.
+/// What is among some entries.
+struct Examined {
+    rows: u64,
     entries: u64,
-    /// There is no further place between the two.
-    is_last: bool,
+    is_decided: bool,
 }
 
 /// The place behind which an additional one helps most: the share of the next place differs most.
-fn steepest(seen: &[Seen]) -> Option<usize> {
+fn steepest(seen: &[ShareAt]) -> Option<usize> {
     let step = |at: usize| {
         let (a, b) = (&seen[at], &seen[at + 1]);
         let (fewest, most) = (a.share.min(b.share), a.share.max(b.share));
@@ -65,11 +76,20 @@ fn steepest(seen: &[Seen]) -> Option<usize> {
     steps.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
+/// The lower of two upper ends of ranges.
+fn lower_end<'k>(a: Option<&'k [u8]>, b: Option<&'k [u8]>) -> Option<&'k [u8]> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (end, None) | (None, end) => end,
+    }
+}
+
 /// The entries of a range.
 struct Entries {
     index: IndexId,
     low: Vec<u8>,
     high: Option<Vec<u8>>,
+    moment: ReadAt,
     parts: Vec<(Part, u64)>,
     count: u64,
     /// Entries that may not be rows.
@@ -91,6 +111,7 @@ impl Entries {
             index: self.index,
             low: low.to_vec(),
             high: high.map(<[u8]>::to_vec),
+            moment: self.moment,
             parts: Vec::new(),
             count: 0,
             doubtful: 0,
@@ -112,11 +133,32 @@ impl Entries {
     }
 
     /// Counts the entries from one examined place to the next.
-    fn count_behind(&self, seen: &mut [Seen], at: usize) -> Result<()> {
+    fn count_behind(&self, seen: &mut [ShareAt], at: usize) -> Result<()> {
         let next = seen.get(at + 1).map_or(self.high.as_deref(), |next| Some(&next.place[..]));
         let count = self.within(&seen[at].place, next)?.count;
         seen[at].entries = count;
         Ok(())
+    }
+
+    /// The approximate number of rows among them, by the shares of a range that contains this one.
+    fn rows_by(&self, shares: &RowShares) -> Result<u64> {
+        let seen = &shares.seen;
+        let (mut rows, mut all) = (0.0, 0.0);
+        let first = seen.partition_point(|one| one.place <= self.low).saturating_sub(1);
+        for (at, one) in seen.iter().enumerate().skip(first) {
+            let next = seen.get(at + 1);
+            let end = next.map_or(shares.high.as_deref(), |next| Some(&next.place[..]));
+            let low = (&one.place[..]).max(&self.low[..]);
+            let high = lower_end(end, self.high.as_deref());
+            if high.is_some_and(|high| high <= low) {
+                break;
+            }
+            let is_whole = low == one.place && high == end;
+            let entries = if is_whole { one.entries } else { self.within(low, high)?.count };
+            rows += entries as f64 * (one.share + next.unwrap_or(one).share) / 2.0;
+            all += entries as f64;
+        }
+        Ok((self.count as f64 * rows / f64::max(all, 1.0)) as u64)
     }
 
     /// A key between the ends, in the middle of the largest part that has one.
@@ -215,9 +257,11 @@ impl Runs {
         if entries.count < ENTRIES_EACH * counted_max {
             let mut cursor = self.estimating(&entries, range.clone(), snapshot);
             cursor.set_limit(ENTRIES_EACH * counted_max);
-            while counted < counted_max && cursor.next()?.is_some() {
+            cursor.next_many(|_| {
                 counted += 1;
-            }
+                counted < counted_max
+            })?;
+            self.rt.metrics.add(Metric::EstimateEntries, cursor.passed());
             if counted < counted_max && !cursor.is_at_limit() {
                 return Ok(counted.max(u64::from(cursor.undecided().is_some())));
             }
@@ -233,7 +277,9 @@ impl Runs {
     fn entries_of(&self, index: IndexId, low: Vec<u8>, high: Option<Vec<u8>>) -> Result<Entries> {
         let view = self.view(index)?;
         let (parts, count, doubtful) = (Vec::new(), 0, 0);
-        let mut entries = Entries { index, low, high, parts, count, doubtful };
+        let written = view.memtables.iter().map(|memtable| memtable.entries()).sum();
+        let moment = ReadAt { version: view.version, written, now_ns: self.now_ns() };
+        let mut entries = Entries { index, low, high, moment, parts, count, doubtful };
         for run in &*view.runs {
             let low = entries.low.clone().max(run.low.clone());
             for segment in &run.segments {
@@ -265,9 +311,56 @@ impl Runs {
         IndexCursor::new(self.clone(), entries.index, range, Direction::Forward, snapshot)
     }
 
-    /// The approximate number of rows among the entries, by examining some of them, and more
-    /// between neighbours with very different shares.
+    /// The approximate number of rows among the entries, by shares that are known or found now.
     fn rows_among(self: &Arc<Self>, entries: &Entries, snapshot: Snapshot) -> Result<u64> {
+        // Changes that the reader has made and not committed count for nobody else.
+        let is_common = snapshot.at == Lsn::MAX && snapshot.own_below <= UNDO_NONE;
+        let Entries { index, low, high, count, moment, .. } = entries;
+        let range = (&low[..], high.as_deref());
+        if is_common && let Some(known) = self.row_shares.find(*index, range, *count, *moment) {
+            return entries.rows_by(&known);
+        }
+        let seen = match self.even_share(entries, snapshot)? {
+            Some(even) => vec![even],
+            None => self.shares(entries, snapshot)?,
+        };
+        let (low, high) = (low.clone(), high.clone());
+        let (index, count, moment) = (*index, *count, *moment);
+        let found = Arc::new(RowShares { index, low, high, entries: count, moment, seen });
+        if is_common {
+            self.row_shares.keep(&found);
+        }
+        entries.rows_by(&found)
+    }
+
+    /// The share of rows in the whole range, by examining few entries at few places; `None` if rows
+    /// are rare at one of them.
+    fn even_share(
+        self: &Arc<Self>,
+        entries: &Entries,
+        snapshot: Snapshot,
+    ) -> Result<Option<ShareAt>> {
+        let (mut rows, mut examined, mut is_decided) = (0, 0, true);
+        for i in 0..PLACES_FIRST {
+            let before = u128::from(entries.count) * u128::from(2 * i + 1);
+            let before = (before / u128::from(2 * PLACES_FIRST)) as u64;
+            let Some(place) = entries.key_at(before)? else { return Ok(None) };
+            let there = self.examine(entries, place, snapshot, ENTRIES_FIRST)?;
+            if there.rows * RARE < there.entries.max(1) {
+                return Ok(None);
+            }
+            rows += there.rows;
+            examined += there.entries;
+            is_decided &= there.is_decided;
+        }
+        let share = rows as f64 / examined.max(1) as f64;
+        let (place, entries) = (entries.low.clone(), entries.count);
+        Ok(Some(ShareAt { place, share, entries, is_last: true, is_decided }))
+    }
+
+    /// The shares of rows at places all over the range, and at more places between neighbours with
+    /// very different shares.
+    fn shares(self: &Arc<Self>, entries: &Entries, snapshot: Snapshot) -> Result<Vec<ShareAt>> {
         let mut places = BTreeSet::from([entries.low.clone()]);
         for i in 0..PLACES {
             let before = u128::from(entries.count) * u128::from(2 * i + 1) / u128::from(2 * PLACES);
@@ -294,13 +387,7 @@ impl Runs {
             entries.count_behind(&mut seen, at)?;
             entries.count_behind(&mut seen, at + 1)?;
         }
-        let (mut rows, mut all) = (0.0, 0.0);
-        for (at, one) in seen.iter().enumerate() {
-            let next = seen.get(at + 1).unwrap_or(one).share;
-            rows += one.entries as f64 * (one.share + next) / 2.0;
-            all += one.entries as f64;
-        }
-        Ok((entries.count as f64 * rows / f64::max(all, 1.0)) as u64)
+        Ok(seen)
     }
 
     /// The share of rows among the entries from a place on; `None` if there are none.
@@ -309,17 +396,33 @@ impl Runs {
         entries: &Entries,
         place: Vec<u8>,
         snapshot: Snapshot,
-    ) -> Result<Option<Seen>> {
+    ) -> Result<Option<ShareAt>> {
+        let found = self.examine(entries, place.clone(), snapshot, ENTRIES_SEEN / PLACES)?;
+        let share = found.rows as f64 / found.entries.max(1) as f64;
+        let is_decided = found.is_decided;
+        let seen = ShareAt { place, share, entries: 0, is_last: false, is_decided };
+        Ok((found.entries > 0).then_some(seen))
+    }
+
+    /// Examines up to `at_most` entries from a place on.
+    fn examine(
+        self: &Arc<Self>,
+        entries: &Entries,
+        place: Vec<u8>,
+        snapshot: Snapshot,
+        at_most: u64,
+    ) -> Result<Examined> {
         let upper = entries.high.clone().map_or(Bound::Unbounded, Bound::Excluded);
-        let range = KeyRange { lower: Bound::Included(place.clone()), upper };
+        let range = KeyRange { lower: Bound::Included(place), upper };
         let mut cursor = self.estimating(entries, range, snapshot);
-        cursor.set_limit(ENTRIES_SEEN / PLACES);
-        let mut rows = 0u64;
-        while cursor.next()?.is_some() {
+        cursor.set_limit(at_most);
+        let mut rows = 0;
+        cursor.next_many(|_| {
             rows += 1;
-        }
-        let share = rows as f64 / cursor.passed().max(1) as f64;
-        let seen = Seen { place, share, entries: 0, is_last: false };
-        Ok((cursor.passed() > 0).then_some(seen))
+            true
+        })?;
+        self.rt.metrics.add(Metric::EstimateEntries, cursor.passed());
+        let is_decided = cursor.undecided().is_none();
+        Ok(Examined { rows, entries: cursor.passed(), is_decided })
     }
 }
