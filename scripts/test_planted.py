@@ -16,6 +16,7 @@ OF_CRATES = [
     ("DurableAtSyncEnd", "evenkeel-log", "a_sync_acknowledges_what_was_written_before_it"),
     ("LogEndReadLate", "evenkeel", "no_dirty_page_is_older_than_where_page_redo_begins"),
     ("FirstSlotOnly", "evenkeel", "a_torn_slot_leaves_the_other_one"),
+    ("OneCheckpointCopy", "evenkeel", "either_home_of_the_checkpoint_record_may_be_lost_at_any_moment"),
     ("PinsIgnored", "evenkeel-runs", "a_generation_is_flushed_only_when_it_is_unpinned"),
     ("RealSyncSkipped", "evenkeel-io", "a_sync_calls_the_system"),
     ("RealNamesNotSynced", "evenkeel-io", "a_sync_calls_the_system"),

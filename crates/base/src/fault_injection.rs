@@ -50,6 +50,8 @@ pub enum Fault {
     LogEndReadLate,
     /// Each superblock is written to the first slot.
     FirstSlotOnly,
+    /// Each copy of a checkpoint record is written to the first file.
+    OneCheckpointCopy,
     /// A memtable is flushed though operations have it pinned.
     PinsIgnored,
     /// A sync of a real file does nothing.
@@ -91,6 +93,7 @@ impl Fault {
         Fault::DurableAtSyncEnd,
         Fault::LogEndReadLate,
         Fault::FirstSlotOnly,
+        Fault::OneCheckpointCopy,
         Fault::PinsIgnored,
         Fault::RealSyncSkipped,
         Fault::RealNamesNotSynced,

@@ -62,6 +62,7 @@ const ELSEWHERE: &[Fault] = &[
     Fault::DurableAtSyncEnd,
     Fault::LogEndReadLate,
     Fault::FirstSlotOnly,
+    Fault::OneCheckpointCopy,
     Fault::PinsIgnored,
     Fault::RealSyncSkipped,
     Fault::RealNamesNotSynced,

@@ -201,6 +201,8 @@ fn restored(from: &BackupSource, rt: &Runtime) -> Result<Superblock> {
     let mut superblock = found.ok_or_else(|| Error::internal("a backup without a superblock"))?;
     superblock.leave_timeline(|| draw_timeline(rt), from.manifest.end);
     superblock.clean = false;
+    // The first checkpoint makes it.
+    superblock.set_checkpoint_copy(false);
     Ok(superblock)
 }
 
