@@ -66,6 +66,13 @@ pub enum Fault {
     PagesCopiedAfterEnd,
     /// A backup does not copy the pages that the log names as unlogged.
     UnloggedNotCopied,
+    /// An incremental backup takes a page for unchanged if it was last changed before the end of
+    /// its base.
+    ChangedBelowEndNotCopied,
+    /// A restore of an incremental backup leaves out the runs of its base.
+    RunOfBaseNotRestored,
+    /// A restore of an incremental backup takes any backup of the database for its base.
+    AnyBaseTaken,
     /// READ UNCOMMITTED takes the entries of an index that its snapshot sees.
     UncommittedBySnapshot,
 }
@@ -101,6 +108,9 @@ impl Fault {
         Fault::RemovalNotHeld,
         Fault::PagesCopiedAfterEnd,
         Fault::UnloggedNotCopied,
+        Fault::ChangedBelowEndNotCopied,
+        Fault::RunOfBaseNotRestored,
+        Fault::AnyBaseTaken,
         Fault::UncommittedBySnapshot,
     ];
 }

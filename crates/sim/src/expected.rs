@@ -58,6 +58,7 @@ pub const EXPECTED: &[&str] = &[
     "hot page read in after an open",
     "index built",
     "index dropped",
+    "incremental backup compared",
     "index scanned",
     "index scanned alone",
     "index scanned by a prefix",

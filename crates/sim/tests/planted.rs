@@ -70,6 +70,9 @@ const ELSEWHERE: &[Fault] = &[
     Fault::RemovalNotHeld,
     Fault::PagesCopiedAfterEnd,
     Fault::UnloggedNotCopied,
+    Fault::ChangedBelowEndNotCopied,
+    Fault::RunOfBaseNotRestored,
+    Fault::AnyBaseTaken,
     Fault::UncommittedBySnapshot,
 ];
 
