@@ -16,6 +16,7 @@ OF_CRATES = [
     ("DurableAtSyncEnd", "evenkeel-log", "a_sync_acknowledges_what_was_written_before_it"),
     ("LogEndReadLate", "evenkeel", "no_dirty_page_is_older_than_where_page_redo_begins"),
     ("FirstSlotOnly", "evenkeel", "a_torn_slot_leaves_the_other_one"),
+    ("OneCheckpointCopy", "evenkeel", "either_home_of_the_checkpoint_record_may_be_lost_at_any_moment"),
     ("PinsIgnored", "evenkeel-runs", "a_generation_is_flushed_only_when_it_is_unpinned"),
     ("RealSyncSkipped", "evenkeel-io", "a_sync_calls_the_system"),
     ("RealNamesNotSynced", "evenkeel-io", "a_sync_calls_the_system"),
@@ -23,6 +24,9 @@ OF_CRATES = [
     ("RemovalNotHeld", "evenkeel", "files_that_a_backup_copies_are_not_removed"),
     ("PagesCopiedAfterEnd", "evenkeel", "pages_are_copied_before_the_end_is_fixed"),
     ("UncommittedBySnapshot", "evenkeel-tables", "read_uncommitted_finds_each_changed_row_once_by_every_index"),
+    ("ChangedBelowEndNotCopied", "evenkeel", "a_change_between_the_redo_and_the_end_of_the_base_is_copied"),
+    ("RunOfBaseNotRestored", "evenkeel", "runs_of_the_base_are_not_copied_again_and_are_restored"),
+    ("AnyBaseTaken", "evenkeel", "a_missing_or_wrong_base_is_refused_by_verify_and_restore"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

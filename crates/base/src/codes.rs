@@ -133,6 +133,7 @@ codes! {
     BackupBehindLog = Full, "the backup could not copy the log as fast as it was written", "repeat it with a larger log_size, to faster storage, or at a quieter time";
     BackupIncomplete = Invalid, "the directory holds no complete backup: it has no file COMPLETE", "choose another backup, or take one";
     BackupDamaged = Corrupt, "a backup differs from its manifest", "choose another backup; evenkeel backup verify names every file";
+    BackupBase = Invalid, "the earlier backup on which an incremental one builds is missing or does not fit", "name the directory that holds it, or take a full backup";
     CheckpointMissing = Corrupt, "the checkpoint named by the superblock is not in the log", "restore from a backup; without one, save the tables with evenkeel salvage";
     NestedCall = Invalid, "the transaction is in the middle of another call", "make the call after that one has returned, or in another transaction";
     ValueConversion = Invalid, "a value cannot be read as the wanted type", "read it as a type that holds it; as an Option where it may be NULL";

@@ -50,6 +50,8 @@ pub enum Fault {
     LogEndReadLate,
     /// Each superblock is written to the first slot.
     FirstSlotOnly,
+    /// Each copy of a checkpoint record is written to the first file.
+    OneCheckpointCopy,
     /// A memtable is flushed though operations have it pinned.
     PinsIgnored,
     /// A sync of a real file does nothing.
@@ -64,6 +66,13 @@ pub enum Fault {
     PagesCopiedAfterEnd,
     /// A backup does not copy the pages that the log names as unlogged.
     UnloggedNotCopied,
+    /// An incremental backup takes a page for unchanged if it was last changed before the end of
+    /// its base.
+    ChangedBelowEndNotCopied,
+    /// A restore of an incremental backup leaves out the runs of its base.
+    RunOfBaseNotRestored,
+    /// A restore of an incremental backup takes any backup of the database for its base.
+    AnyBaseTaken,
     /// READ UNCOMMITTED takes the entries of an index that its snapshot sees.
     UncommittedBySnapshot,
 }
@@ -91,6 +100,7 @@ impl Fault {
         Fault::DurableAtSyncEnd,
         Fault::LogEndReadLate,
         Fault::FirstSlotOnly,
+        Fault::OneCheckpointCopy,
         Fault::PinsIgnored,
         Fault::RealSyncSkipped,
         Fault::RealNamesNotSynced,
@@ -98,6 +108,9 @@ impl Fault {
         Fault::RemovalNotHeld,
         Fault::PagesCopiedAfterEnd,
         Fault::UnloggedNotCopied,
+        Fault::ChangedBelowEndNotCopied,
+        Fault::RunOfBaseNotRestored,
+        Fault::AnyBaseTaken,
         Fault::UncommittedBySnapshot,
     ];
 }

@@ -73,6 +73,9 @@ struct Backup {
     /// Directory to write, empty or absent
     #[arg(required = true)]
     dest: Option<PathBuf>,
+    /// Copy only what has changed since this earlier backup, which a restore then needs, too
+    #[arg(long, value_name = "BACKUP")]
+    base: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -80,10 +83,14 @@ struct Backup {
 
 #[derive(Subcommand)]
 enum BackupCommand {
-    /// Compare the sizes and checksums of all files of a backup with its manifest
+    /// Compare the sizes and checksums of all files of a backup, and of the earlier ones on which
+    /// it builds, with their manifests
     Verify {
         /// Directory of the backup
         backup: PathBuf,
+        /// Look for the earlier backups in the directories that lie here, too, not only beside it
+        #[arg(long, value_name = "DIR")]
+        bases: Vec<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -94,6 +101,10 @@ enum BackupCommand {
         backup: PathBuf,
         /// Directory of the new database
         dir: PathBuf,
+        /// Look for the earlier backups on which it builds in the directories that lie here, too,
+        /// not only beside it
+        #[arg(long, value_name = "DIR")]
+        bases: Vec<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -184,15 +195,21 @@ fn main() -> ExitCode {
     }
 }
 
+fn paths(of: &[PathBuf]) -> Vec<&Path> {
+    of.iter().map(PathBuf::as_path).collect()
+}
+
 fn back_up(args: Backup) -> ExitCode {
     let (json, found) = match (args.command, args.dir, args.dest) {
-        (Some(BackupCommand::Verify { backup, json }), ..) => {
-            (json, evenkeel_tools::backup::verify(&backup))
+        (Some(BackupCommand::Verify { backup, bases, json }), ..) => {
+            (json, evenkeel_tools::backup::verify(&backup, &paths(&bases)))
         }
-        (Some(BackupCommand::Restore { backup, dir, json }), ..) => {
-            (json, evenkeel_tools::backup::restore(&backup, &dir))
+        (Some(BackupCommand::Restore { backup, dir, bases, json }), ..) => {
+            (json, evenkeel_tools::backup::restore(&backup, &dir, &paths(&bases)))
         }
-        (None, Some(dir), Some(dest)) => (args.json, evenkeel_tools::backup::take(&dir, &dest)),
+        (None, Some(dir), Some(dest)) => {
+            (args.json, evenkeel_tools::backup::take(&dir, &dest, args.base.as_deref()))
+        }
         (None, ..) => return ExitCode::from(2),
     };
     show(json, &found)

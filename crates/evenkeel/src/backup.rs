@@ -18,6 +18,9 @@
 //! LSN of every image < end of the copied log
 //! ```
 //!
+//! An incremental backup leaves pieces of files out that its base has as they are (`base`); a
+//! restore takes them from there (`chain`).
+//!
 //! An armed backup does not fix its end by itself: it follows the log (`follow`) until its caller,
 //! which holds commits off meanwhile, asks for the end.
 //!
@@ -29,6 +32,10 @@
 mod armed_tests;
 #[cfg(test)]
 mod backup_tests;
+mod base;
+pub(crate) mod chain;
+#[cfg(test)]
+mod chain_tests;
 pub(crate) mod destination;
 mod file_copy;
 mod follow;
@@ -44,17 +51,21 @@ pub(crate) mod restore;
 mod writers_tests;
 
 use crate::Database;
-use crate::backup::destination::Destination;
+use crate::backup::base::Base;
+use crate::backup::destination::{Destination, sync_name};
 use crate::backup::file_copy::FileCopy;
 use crate::backup::log_copy::LogCopy;
 use crate::backup::page_copy::PageCopy;
 use crate::backup::pins::Pins;
 use crate::backup::progress::{BackupPhase, BackupProgress, BackupReport};
+use crate::backup::restore::BackupSource;
 use crate::engine::Engine;
+use crate::open::superfile::draw_timeline;
 use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::backup::{BackupManifest, VERSIONS};
 use evenkeel_format::space::EXTENT_BYTES;
+use evenkeel_format::superblock::Superblock;
 use evenkeel_io::{Env, OpenMode, RealEnv};
 use evenkeel_sched::Class;
 use evenkeel_tables::{Access, Isolation};
@@ -109,12 +120,58 @@ impl Database {
         destination: impl AsRef<Path>,
         progress: &BackupProgress,
     ) -> Result<BackupReport> {
-        let path = destination.as_ref();
-        let name = path.display().to_string();
-        if path.as_os_str().is_empty() {
-            return Err(Error::new(Code::NotADatabase).with("path", "an empty text"));
-        }
-        self.backup_in(Arc::new(RealEnv::new(path)), &name, progress)
+        let (env, name) = place(destination.as_ref())?;
+        let report = self.backup_in(env, &name, progress)?;
+        sync_name(destination.as_ref())?;
+        Ok(report)
+    }
+
+    /// As `backup`, but copies only what has changed since an earlier backup of this database, its
+    /// *base*, which is full or itself builds on another one. The base is read and not changed; it
+    /// is needed to restore the copy. Every page is read, and those that have changed are written,
+    /// with new files of indexes, undo, and the log since the last checkpoint.
+    ///
+    /// ```
+    #[doc = include_str!("api/people.md")]
+    /// # let place = std::env::temp_dir().join(format!("onto-{}", std::process::id()));
+    /// let (full, more, restored) = (place.join("mon"), place.join("tue"), place.join("new"));
+    /// db.backup(&full)?;
+    /// db.transact(|txn| txn.table("people")?.insert((4, "Oslo")))?;
+    /// db.backup_onto(&full, &more)?;
+    /// // Finds its base beside it.
+    /// evenkeel::restore_backup(&more, &restored)?;
+    /// let again = evenkeel::Database::open(&restored)?;
+    /// assert!(again.transact(|txn| txn.table("people")?.get(4))?.is_some());
+    /// # drop(again);
+    /// # std::fs::remove_dir_all(place).expect("removes");
+    /// # Ok::<(), evenkeel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `backup`; `BackupBase` if the base is of another database, or of this one before it was
+    /// restored from a backup; those of reading the base.
+    pub fn backup_onto(
+        &self,
+        base: impl AsRef<Path>,
+        destination: impl AsRef<Path>,
+    ) -> Result<BackupReport> {
+        self.backup_onto_with(base, destination, &BackupProgress::default())
+    }
+
+    /// As `backup_onto`, with a progress as `backup_with` has it.
+    ///
+    /// # Errors
+    /// As `backup_onto`; `StatementCancelled`.
+    pub fn backup_onto_with(
+        &self,
+        base: impl AsRef<Path>,
+        destination: impl AsRef<Path>,
+        progress: &BackupProgress,
+    ) -> Result<BackupReport> {
+        let (env, name) = place(destination.as_ref())?;
+        let report = self.backup_onto_in(place(base.as_ref())?, env, &name, progress)?;
+        sync_name(destination.as_ref())?;
+        Ok(report)
     }
 
     /// As `backup_with`, to the root of an environment, which errors call `name`. For the
@@ -130,25 +187,61 @@ impl Database {
         progress: &BackupProgress,
     ) -> Result<BackupReport> {
         self.check_open()?;
+        self.run_backup(None, env, name, progress)
+    }
+
+    /// As `backup_onto_with`, between the roots of environments. For the simulator.
+    ///
+    /// # Errors
+    /// As `backup_onto_with`.
+    #[doc(hidden)]
+    pub fn backup_onto_in(
+        &self,
+        (base, base_name): (Arc<dyn Env>, String),
+        env: Arc<dyn Env>,
+        name: &str,
+        progress: &BackupProgress,
+    ) -> Result<BackupReport> {
+        self.check_open()?;
+        let base = Base::new(&self.engine, &BackupSource::open(base, &base_name)?)?;
+        self.run_backup(Some(base), env, name, progress)
+    }
+
+    fn run_backup(
+        &self,
+        base: Option<Base>,
+        env: Arc<dyn Env>,
+        name: &str,
+        progress: &BackupProgress,
+    ) -> Result<BackupReport> {
         let engine = &self.engine;
         let mut running = engine.backups.begin(&engine.rt, name, progress)?;
         // Its reads and writes are not waits of a user, and a cancellation ends its pauses.
         let _background = engine.sched.building(progress.stop());
-        let report = take(self, env, name, progress)?;
+        let report = take(self, base, env, name, progress)?;
         running.complete();
         Ok(report)
     }
 }
 
+/// The environment of a directory, and its name in errors.
+fn place(path: &Path) -> Result<(Arc<dyn Env>, String)> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::new(Code::NotADatabase).with("path", "an empty text"));
+    }
+    Ok((Arc::new(RealEnv::new(path)), path.display().to_string()))
+}
+
 /// Takes a backup; on an error the destination is emptied again.
 fn take(
     db: &Database,
+    base: Option<Base>,
     env: Arc<dyn Env>,
     name: &str,
     progress: &BackupProgress,
 ) -> Result<BackupReport> {
     let mut to = Destination::begin(env, name)?;
-    let outcome = Backup::new(db, progress, &mut to).and_then(|mut backup| backup.run());
+    let outcome = Backup::new(db, base, progress, &mut to).and_then(|mut backup| backup.run());
     match outcome {
         Ok(manifest) => to.finish(&manifest),
         Err(error) => {
@@ -164,6 +257,8 @@ struct Backup<'a> {
     engine: &'a Engine,
     progress: &'a BackupProgress,
     to: &'a mut Destination,
+    /// What an incremental backup builds on.
+    base: Option<Base>,
     pins: Pins,
     log: LogCopy,
     pages: PageCopy,
@@ -176,6 +271,7 @@ struct Backup<'a> {
 impl<'a> Backup<'a> {
     fn new(
         db: &'a Database,
+        base: Option<Base>,
         progress: &'a BackupProgress,
         to: &'a mut Destination,
     ) -> Result<Backup<'a>> {
@@ -190,6 +286,7 @@ impl<'a> Backup<'a> {
             engine,
             progress,
             to,
+            base,
             pins,
             log,
             pages,
@@ -204,7 +301,7 @@ impl<'a> Backup<'a> {
         self.progress.expect(self.estimate()?);
         self.copy_files(file_copy::undo(&self.engine.rt)?)?;
         for extent in 0..self.engine.pages.extent_count() {
-            let bytes = self.pages.copy(extent, self.to)?;
+            let bytes = self.pages.copy(extent, self.base.as_ref(), self.to)?;
             self.moved(bytes)?;
         }
         self.progress.enter(BackupPhase::Runs);
@@ -218,10 +315,10 @@ impl<'a> Backup<'a> {
         self.fix_end()?;
         self.copy_files(file_copy::runs(&self.log.watch.runs()?))?;
         self.progress.enter(BackupPhase::Sync);
-        self.to.write_superblock(&self.pins.superblock)?;
+        self.to.write_superblock(&self.superblock())?;
         if fault_injection::is(Fault::PagesCopiedAfterEnd) {
             let all = 0..self.engine.pages.extent_count();
-            all.map(|extent| self.pages.copy(extent, self.to)).collect::<Result<Vec<_>>>()?;
+            all.map(|extent| self.pages.copy(extent, None, self.to)).collect::<Result<Vec<_>>>()?;
         }
         self.pages.finish(self.to)?;
         Ok(self.manifest())
@@ -231,7 +328,7 @@ impl<'a> Backup<'a> {
     /// its end is asked for: the files that are left are copied behind the end.
     fn copy_files(&mut self, paths: Vec<String>) -> Result<()> {
         for path in paths {
-            if self.to.has_whole(&path) {
+            if self.to.has_whole(&path) || self.is_left_to_base(&path)? {
                 continue;
             }
             let mut copy = FileCopy::begin(&self.engine.rt, path)?;
@@ -243,6 +340,17 @@ impl<'a> Backup<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves a file of runs to the base that has it.
+    fn is_left_to_base(&mut self, path: &str) -> Result<bool> {
+        let Some(base) = self.base.as_ref().filter(|_| path.starts_with("runs/")) else {
+            return Ok(false);
+        };
+        let bytes = self.engine.rt.env.open(path, OpenMode::READ)?.len()?;
+        let Some(pieces) = base.whole(path, bytes) else { return Ok(false) };
+        self.to.leave_file_to_base(path, bytes, pieces);
+        Ok(true)
     }
 
     /// Fixes the end of the backup. Each round makes all records so far durable, reads them, and
@@ -317,6 +425,18 @@ impl<'a> Backup<'a> {
         self.engine.store.trees().unlogged_gate().hold()
     }
 
+    /// The superblock of the backup. A database that is open to read may have changed pages in
+    /// memory behind the end of the directory's log, as recovery does. The directory will go on
+    /// from there in another way, so a backup with such pages leaves its timeline: it is no base.
+    fn superblock(&self) -> Superblock {
+        let mut superblock = self.pins.superblock.clone();
+        let log_end = Lsn(superblock.redo.0 + self.engine.recovery.log_bytes);
+        if self.engine.options.read_only && self.pages.copied_to() >= log_end {
+            superblock.leave_timeline(|| draw_timeline(&self.engine.rt), log_end);
+        }
+        superblock
+    }
+
     /// What the backup will copy, as far as is known now.
     fn estimate(&self) -> Result<u64> {
         let space = self.engine.pages.space_stats();
@@ -366,6 +486,7 @@ impl<'a> Backup<'a> {
             checkpoint: superblock.checkpoint,
             end: self.log.end(),
             note: self.progress.note(),
+            base: self.base.as_ref().map(|base| base.named),
             files: self.to.files(),
         }
     }

@@ -14,6 +14,7 @@ use crate::memory::memory_arbiter::MemoryArbiter;
 use crate::memory::memory_budget::{self, MemoryBudget};
 use crate::memory::memory_law::Division;
 use crate::memory::memory_size::MemorySize;
+use crate::open::checkpoint_copy::CheckpointCopies;
 use crate::open::recovery::{Recovery, RecoveryReport};
 use crate::open::superfile::{SUPER_FILE, SuperFile, draw_timeline};
 use evenkeel_base::metrics::Metric;
@@ -53,7 +54,7 @@ pub(crate) struct Engine {
     pub txns: Arc<Txns>,
     pub store: Arc<Store>,
     pub checkpointer: Arc<Checkpointer>,
-    /// What was wrong with the superblock's slots at the open.
+    /// What was wrong with the superblock's slots, and with the checkpoint record, at the open.
     superblock_found: Vec<String>,
     pub memory_size: Arc<MemorySize>,
     pub supervisor: Supervisor,
@@ -249,8 +250,10 @@ impl Engine {
         parts.runs.finish_restore()?;
         let store = Store::create(parts.store_parts(&log), store_options(&options, &parts.shares))?;
         let recorder = parts.recorder(&log);
-        let Recorded { redo, page_redo, checkpoint } = recorder.record()?;
-        let superblock = Superblock {
+        let Recorded { redo, page_redo, checkpoint, behind } = recorder.record()?;
+        let copies = CheckpointCopies::new();
+        let copy = copies.keep(rt, &log, checkpoint, behind)?;
+        let mut superblock = Superblock {
             version: SUPERBLOCK_VERSION,
             sequence: 1,
             database_id: rt.database(),
@@ -264,10 +267,12 @@ impl Engine {
             features: Features::default(),
             timeline: Timeline { id: draw_timeline(rt), ..Timeline::default() },
         };
+        superblock.set_checkpoint_copy(copy.is_some());
         let superfile = SuperFile::create(rt, superblock)?;
+        copies.named(copy);
         log.set_checkpoint(redo)?;
         rt.env.remove(CREATING_FILE)?;
-        Engine::assemble(parts, recorder, store, superfile, options, lock)
+        Engine::assemble(parts, recorder, store, (superfile, copies), options, lock)
     }
 
     fn open_existing(sched: Arc<Scheduler>, options: Options, lock: Lock) -> Result<Engine> {
@@ -287,6 +292,7 @@ impl Engine {
         rt.set_database(superblock.database_id);
         // Before pages are read: files put together from two databases are told by their log.
         evenkeel_log::check_segments(rt, superblock.redo)?;
+        let copies = CheckpointCopies::open(rt, &superblock)?;
         let parts = Parts::new(&sched, &options, superblock.page_size, Some(&superblock))?;
         let mut report = RecoveryReport { clean: superblock.clean, ..RecoveryReport::default() };
         let recovery = Recovery {
@@ -327,7 +333,8 @@ impl Engine {
             }
         })?;
         let recorder = parts.recorder(&log);
-        let mut engine = Engine::assemble(parts, recorder, store, superfile, options, lock)?;
+        let files = (superfile, copies);
+        let mut engine = Engine::assemble(parts, recorder, store, files, options, lock)?;
         engine.recovery = report;
         Ok(engine)
     }
@@ -336,7 +343,7 @@ impl Engine {
         parts: Parts,
         recorder: Recorder,
         store: Arc<Store>,
-        superfile: SuperFile,
+        (superfile, copies): (SuperFile, CheckpointCopies),
         options: Options,
         lock: Lock,
     ) -> Result<Engine> {
@@ -347,8 +354,8 @@ impl Engine {
         let memory_size = MemorySize::new(bytes, &lending, &txns, &store, &rt, geometry);
         let memory_size = Arc::new(memory_size);
         let log = recorder.log.clone();
-        let superblock_found = superfile.found().to_vec();
-        let checkpointer = Arc::new(Checkpointer::new(recorder, superfile));
+        let superblock_found = [superfile.found(), copies.found()].concat();
+        let checkpointer = Arc::new(Checkpointer::new(recorder, superfile, copies));
         Ok(Engine {
             memory_size,
             warm: Arc::new(Warm::new(&rt, &pages, false)),
@@ -597,15 +604,17 @@ impl Engine {
         }
     }
 
-    /// Problems of the superblock's slots. For a read-only database these are the ones found at the
-    /// open, because its copy in memory is repaired.
+    /// Problems of the superblock's slots and of both homes of the checkpoint record. For a
+    /// read-only database these are the ones found at the open, because its copy in memory is
+    /// repaired.
     ///
     /// # Errors
     /// Those of the environment.
     pub(crate) fn superblock_problems(&self) -> Result<Vec<String>> {
         let mut problems = self.checkpointer.superblock_problems()?;
         if self.options.read_only {
-            problems.extend(self.superblock_found.iter().cloned());
+            let found = self.superblock_found.iter().filter(|found| !problems.contains(found));
+            problems.extend(found.cloned().collect::<Vec<_>>());
         }
         Ok(problems)
     }

@@ -71,7 +71,9 @@ pub use api::stats::{CheckReport, IndexStats, Info, Stats, TableStats};
 pub use api::table_ref::TableRef;
 pub use api::txn::{Canceller, Txn};
 pub use backup::progress::{BackupPhase, BackupProgress, BackupReport};
-pub use backup::restore::{BackupCheck, restore_backup, verify_backup};
+pub use backup::restore::{
+    BackupCheck, restore_backup, restore_backup_with, verify_backup, verify_backup_with,
+};
 #[doc(hidden)]
 pub use backup::restore::{restore_backup_in, verify_backup_in};
 pub use evenkeel_base::journal::{Decision, Law};

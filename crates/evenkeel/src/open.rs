@@ -1,5 +1,8 @@
 //! Opening a directory: the superblock, and recovery of what a crash left behind.
 
+pub(crate) mod checkpoint_copy;
+#[cfg(test)]
+mod checkpoint_copy_tests;
 pub(crate) mod recovery;
 pub(crate) mod redo_pass;
 pub(crate) mod superfile;

@@ -5,6 +5,7 @@
 
 pub mod backup;
 pub mod catalog;
+pub mod checkpoint_copy;
 pub mod codec;
 pub mod collation;
 mod convert;

@@ -70,8 +70,11 @@ const FLAG_CLEAN: u16 = 1;
 const USED_BYTES_1: usize = 80;
 /// The same of version 2.
 const USED_BYTES: usize = 144;
-/// Features that this build knows: none yet.
-const KNOWN: Features = Features { compatible: 0, read_only: 0, incompatible: 0 };
+/// Compatible feature: the checkpoint record that the slot names has a second home
+/// (`checkpoint_copy`).
+pub const CHECKPOINT_COPY: u64 = 1;
+/// Features that this build knows. It keeps all compatible ones.
+const KNOWN: Features = Features { compatible: CHECKPOINT_COPY, read_only: 0, incompatible: 0 };
 const SUPERBLOCK: &str = "superblock";
 const VERSIONS: [(&str, usize, u16); 5] = [
     (SUPERBLOCK, 12, SUPERBLOCK_VERSION),
@@ -147,6 +150,19 @@ impl Superblock {
     pub fn leave_timeline(&mut self, timeline: impl Fn() -> u128, fork: Lsn) {
         self.convert(&timeline);
         self.timeline = Timeline { id: timeline(), parent: self.timeline.id, fork };
+    }
+
+    /// True if the checkpoint record has a second home.
+    pub fn has_checkpoint_copy(&self) -> bool {
+        self.features.compatible & CHECKPOINT_COPY != 0
+    }
+
+    /// Notes whether the checkpoint record has a second home. A slot of version 1 cannot say so.
+    pub fn set_checkpoint_copy(&mut self, has: bool) {
+        self.features.compatible &= !CHECKPOINT_COPY;
+        if has && self.version > 1 {
+            self.features.compatible |= CHECKPOINT_COPY;
+        }
     }
 
     /// Ok if this build may write to the directory.

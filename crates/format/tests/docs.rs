@@ -5,6 +5,7 @@
 
 use evenkeel_base::{DatabaseId, IndexId, Lsn, PageNo, Stamp, TreeId, TxnId, UndoNo, crc32c};
 use evenkeel_format::catalog::entry_kind;
+use evenkeel_format::checkpoint_copy::{self, CheckpointCopy};
 use evenkeel_format::node::{self, InnerCell, NodeMut};
 use evenkeel_format::overflow::{self, OverflowPage, OverflowRef};
 use evenkeel_format::page::{self, PageHeader, PageKind};
@@ -100,6 +101,26 @@ fn superblocks_decode_as_documented() {
         ("fork", 0xb1b2_b3b4),
     ];
     layout("superblock.md", "superblock", &bytes, &fields);
+}
+
+#[test]
+fn checkpoint_copies_decode_as_documented() {
+    numbers("superblock.md", "checkpoint copy", &[("blocks", checkpoint_copy::BLOCKS_MAX)]);
+    let blocks = vec![9; 2 * wal::BLOCK];
+    let copy = CheckpointCopy { checkpoint: Lsn(0x3132), first_block: 0x21, blocks };
+    let bytes = copy.encode(DB);
+    let fields = [
+        ("magic", text(b"EVKNCKPT")),
+        ("version", checkpoint_copy::CHECKPOINT_COPY_VERSION.into()),
+        ("crc", crc(&[&ID, &bytes[..12], &[0; 4], &bytes[16..]])),
+        ("checkpoint", 0x3132),
+        ("first block", 0x21),
+        ("blocks", 2),
+        ("database id", DB.0),
+        ("reserved", 0),
+    ];
+    layout("superblock.md", "checkpoint copy", &bytes, &fields);
+    assert_eq!(bytes[512..], [9; 1024]);
 }
 
 #[test]

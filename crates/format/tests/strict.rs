@@ -9,6 +9,7 @@ mod documented;
 use documented::{name, table};
 use evenkeel_base::{DatabaseId, Generation, IndexId, Kind, Lsn, PageNo, Result};
 use evenkeel_base::{Stamp, TableId, TreeId, TxnId, UndoNo, crc32c};
+use evenkeel_format::checkpoint_copy::CheckpointCopy;
 use evenkeel_format::node::{self, InnerCell, LeafCell, NodeMut};
 use evenkeel_format::overflow::OverflowPage;
 use evenkeel_format::page::{self, PageHeader, PageKind, RawPage};
@@ -686,6 +687,24 @@ fn rows_and_hot_pages_of_newer_versions_are_refused() {
     };
     let known = [("magic", Any), ("version", Values(&[1])), ("crc", Any), ("pages", Any)];
     sample.walk("warm.md", "warm", &known);
+}
+
+#[test]
+fn checkpoint_copies_of_newer_versions_are_refused() {
+    let copy = CheckpointCopy { checkpoint: Lsn(900), first_block: 1, blocks: vec![7; 1024] };
+    let sample = Sample {
+        bytes: copy.encode(DB),
+        at: 0,
+        seal: &|bytes| {
+            let crc = crc32c(crc32c(DB.crc32c(&bytes[..12]), &[0; 4]), &bytes[16..]);
+            put_crc(bytes, 12, crc);
+        },
+        decode: &|bytes| CheckpointCopy::decode(bytes, DB).map(|copy| assert!(copy.is_some())),
+    };
+    let mut known = any(&["magic", "crc", "checkpoint", "first block", "blocks", "database id"]);
+    known.push(("version", Values(&[1])));
+    let end = sample.walk("superblock.md", "checkpoint copy", &known);
+    assert_eq!(end, 512, "the blocks follow");
 }
 
 #[test]

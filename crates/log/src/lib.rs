@@ -10,6 +10,7 @@
 mod admission;
 mod ahead;
 mod behind;
+mod block_copy;
 mod buffer;
 mod commit;
 pub mod log;
@@ -39,6 +40,7 @@ mod within_tests;
 
 pub use crate::log::{Durability, Log, LogOptions, Reserved};
 pub use behind::Behind;
+pub use block_copy::{LostBlock, lost_blocks, put_blocks};
 pub use evenkeel_format::wal::RECORD_BYTES_MAX;
 pub use pin::LogPin;
 pub use replay::{LogEnd, Replay, check_segments, replay, replay_to_end, sync_segments};

@@ -1,14 +1,16 @@
 //! The log, read without the engine, by the steps of docs/format/wal.md. A damaged block ends the
 //! reading, and the end says whether the log was damaged there or simply ends.
 
-use crate::source::{Source, log_segments};
+use crate::source::{Source, log_segments, read_file};
 use evenkeel_base::{Lsn, Result};
+use evenkeel_format::checkpoint_copy::{BLOCKS_MAX, CheckpointCopy, FILES, HEADER_BYTES};
 use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{
     BLOCK, BLOCKS_ALIGN, BlockHeader, EPOCH_START, FRAME, NO_RECORD, PAYLOAD, SegmentHeader,
     block_of, lsn_of, segment_path, split_record,
 };
 use evenkeel_io::{File, OpenMode};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Takes a record: its position, kind and body.
@@ -18,6 +20,8 @@ pub type EachRecord<'f> = dyn FnMut(Lsn, RecordKind, &[u8]) -> Result<()> + 'f;
 pub struct Log {
     segments: Vec<(SegmentHeader, Arc<dyn File>)>,
     database: evenkeel_base::DatabaseId,
+    /// Blocks of the newest checkpoint records, which have a second home.
+    copies: BTreeMap<u64, Vec<u8>>,
     /// What is wrong with segments, in sentences.
     pub problems: Vec<String>,
 }
@@ -62,16 +66,34 @@ impl Log {
             }
             segments.push((header, source.env().open(&name, OpenMode::READ)?));
         }
-        Ok(Log { segments, database: source.database, problems })
+        let (database, mut copies) = (source.database, BTreeMap::new());
+        for path in FILES {
+            let limit = HEADER_BYTES as u64 + BLOCKS_MAX * BLOCK as u64;
+            let bytes = read_file(source.env(), path, limit)?;
+            if let Ok(Some(copy)) = CheckpointCopy::decode(&bytes, database)
+                && copy.first_block == block_of(copy.checkpoint)
+            {
+                let blocks = copy.blocks.chunks_exact(BLOCK).map(<[u8]>::to_vec);
+                copies.extend((copy.first_block..).zip(blocks));
+            }
+        }
+        Ok(Log { segments, database, copies, problems })
     }
 
+    /// The block in its place, or else its copy. Where a whole segment is lost a copy does not
+    /// count: the records behind it are lost, too, and the log would seem to end with the copy.
     fn block(&self, number: u64) -> Option<Block> {
         let covers = |s: &&(SegmentHeader, _)| (s.0.first_block..s.0.end_block()).contains(&number);
         // A segment that was used again covers its new blocks only.
         let (header, file) = self.segments.iter().rev().find(covers)?;
         let mut bytes = vec![0; BLOCK];
-        file.read_at(&mut bytes, header.offset_of(number)).ok()?;
-        let found = BlockHeader::decode(&bytes, self.database)?;
+        let read = file.read_at(&mut bytes, header.offset_of(number)).ok();
+        let placed = read.and_then(|()| self.valid(number, &bytes));
+        placed.or_else(|| self.valid(number, self.copies.get(&number)?))
+    }
+
+    fn valid(&self, number: u64, bytes: &[u8]) -> Option<Block> {
+        let found = BlockHeader::decode(bytes, self.database)?;
         if found.block != number {
             return None;
         }

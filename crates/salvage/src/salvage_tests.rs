@@ -5,10 +5,11 @@
 //! A failing seed: `SALVAGE_SEED=n cargo test -p evenkeel-salvage one_seed -- --ignored`.
 
 use crate::leaves::{KeyRange, Piece};
+use crate::log::Log;
 use crate::picture::Picture;
 use crate::report::Report;
 use crate::salvage::salvage_into;
-use crate::source::Source;
+use crate::source::{Source, log_segments, read_file};
 use crate::target::Target;
 use evenkeel::ValueRef::{Int, Null, Text};
 use evenkeel::{
@@ -16,7 +17,10 @@ use evenkeel::{
     Isolation, Options, Range, Row, TableSpec, Txn, Value,
 };
 use evenkeel_base::{PageNo, TreeId};
+use evenkeel_format::checkpoint_copy::{CheckpointCopy, FILES};
 use evenkeel_format::page::{self, PageKind};
+use evenkeel_format::record::RecordKind;
+use evenkeel_format::wal::{BLOCK, segment_path};
 use evenkeel_io::{Env, MemEnv, OpenMode, SharedRng as Rng};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -556,4 +560,44 @@ fn pages_have_their_place() {
     let (bytes, _) = source.page(PageNo(0)).expect("the first map page");
     assert_eq!(source.raw_page(PageNo(0)).expect("reads"), bytes);
     assert!(source.end_page() * PAGE >= 1 << 20);
+}
+
+/// The records from the redo position on, how many of them are parts of checkpoints, and whether
+/// the log was read to its end.
+fn log_of(env: &MemEnv) -> (u64, u64, bool) {
+    let source = Source::open(Arc::new(env.fork())).expect("opens");
+    let from = source.superblock.as_ref().expect("valid").redo;
+    let (log, mut parts) = (Log::open(&source).expect("opens"), 0);
+    let reach = log.read(from, &mut |_, kind, _| {
+        parts += u64::from(kind == RecordKind::Checkpoint);
+        Ok(())
+    });
+    (reach.records, parts, reach.lost_to.is_none())
+}
+
+#[test]
+fn a_checkpoint_record_that_the_log_has_lost_is_read_from_its_copy() {
+    let (env, _) = store(&Rng::new(3));
+    let whole = log_of(&env);
+    assert!(whole.1 > 0 && whole.2, "{whole:?}");
+    let source = Source::open(Arc::new(env.fork())).expect("opens");
+    let checkpoint = source.superblock.as_ref().expect("valid").checkpoint;
+    let copy = FILES.into_iter().find_map(|path| {
+        let bytes = read_file(&env, path, 1 << 20).expect("reads");
+        let copy = CheckpointCopy::decode(&bytes, source.database).expect("known")?;
+        (copy.checkpoint == checkpoint).then_some(copy)
+    });
+    let copy = copy.expect("a copy");
+    let blocks = copy.first_block..copy.first_block + (copy.blocks.len() / BLOCK) as u64;
+    for segment in log_segments(&env).expect("lists").0 {
+        let within = |block: &u64| (segment.first_block..segment.end_block()).contains(block);
+        for block in blocks.clone().filter(within) {
+            let path = segment_path(segment.number);
+            overwrite(&env, &path, segment.offset_of(block), &[9; BLOCK]);
+        }
+    }
+    assert_eq!(log_of(&env), whole);
+    FILES.into_iter().for_each(|path| env.remove(path).expect("removes"));
+    let without = log_of(&env);
+    assert!(without.0 < whole.0, "the damage hits no record: {without:?} {whole:?}");
 }

@@ -31,6 +31,7 @@ pub const EXPECTED: &[&str] = &[
     "crash in a write of pages",
     "crash in a write of the doublewrite file",
     "crash in a write of the log",
+    "crash in a write of a checkpoint copy",
     "crash in a write of the superblock",
     "crash in a write of undo",
     "crash in another write",
@@ -57,6 +58,7 @@ pub const EXPECTED: &[&str] = &[
     "hot page read in after an open",
     "index built",
     "index dropped",
+    "incremental backup compared",
     "index scanned",
     "index scanned alone",
     "index scanned by a prefix",
@@ -206,6 +208,9 @@ pub fn crashed_in(path: &str) -> &'static str {
         Some("undo") => "crash in a write of undo",
         Some("dw") => "crash in a write of the doublewrite file",
         Some("evenkeel.super") => "crash in a write of the superblock",
+        Some("evenkeel.checkpoint.0" | "evenkeel.checkpoint.1") => {
+            "crash in a write of a checkpoint copy"
+        }
         _ => "crash in another write",
     }
 }

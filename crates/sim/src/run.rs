@@ -15,7 +15,7 @@ use evenkeel_base::{metrics::Metric, sync::Mutex};
 use evenkeel_io::sim::{
     CrashPolicy, Fault, FaultKind, Session as Thread, SimOptions, When, catch_crash,
 };
-use evenkeel_io::{Event, Rng, SimDisk, SimEnv};
+use evenkeel_io::{Env, Event, Rng, SimDisk, SimEnv};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -124,6 +124,7 @@ struct Run<'e> {
     config: Config,
     disk: SimDisk,
     model: Arc<Mutex<Model>>,
+    copies: Arc<Mutex<Vec<Arc<dyn Env>>>>,
     events: &'e Arc<Events>,
     counter: u64,
     outcome: Outcome,
@@ -195,6 +196,7 @@ pub fn run_seed(seed: u64, config: Config, events: &Arc<Events>) -> Outcome {
         config,
         disk: SimDisk::new(rng.next_u64()),
         model: Arc::default(),
+        copies: Arc::default(),
         events,
         counter: 0,
         rng,
@@ -511,6 +513,7 @@ impl Run<'_> {
         let world = World {
             db,
             model: self.model.clone(),
+            copies: self.copies.clone(),
             events: self.events.clone(),
             sim: sim.clone(),
             shape: self.shape,

@@ -203,6 +203,9 @@ pub fn verify(
     if let "backup" | "armed backup" = script.name {
         backup::check(sim, script.name == "armed backup")?;
     }
+    if script.name == "chain of backups" {
+        backup::check_chain(sim)?;
+    }
     if script.name.starts_with("add index") {
         add_index::check(sim, db, script.name, which)?;
     }
@@ -347,6 +350,14 @@ pub fn scripts() -> Vec<Script> {
             &[(BackupsCompleted, 1), (UnloggedValueBytes, 10_000)],
         ),
         armed_backup(copied),
+        script(
+            "chain of backups",
+            12,
+            copied,
+            20,
+            backup::chain,
+            &[(BackupsCompleted, 3), (UnloggedValueBytes, 50_000)],
+        ),
         script("two-phase commit", 1, SMALL, 100, two_phases, &[(Rollbacks, 1)]),
         script("recovery", 1, SMALL, 300, recovery, &[(RowsRolledBack, LOST as u64)]),
         script("killed", 1, SMALL, 300, killed, &[(Checkpoints, 2)]),

@@ -95,6 +95,8 @@ pub struct World {
     pub db: Database,
     /// The model.
     pub model: Arc<Mutex<Model>>,
+    /// The backups of this history: a full one, and then those that each build on the one before.
+    pub copies: Arc<Mutex<Vec<Arc<dyn evenkeel_io::Env>>>>,
     /// Event counts.
     pub events: Arc<Events>,
     /// The simulation.

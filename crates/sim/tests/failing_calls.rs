@@ -138,7 +138,8 @@ fn must_stop(script: &Script, case: Case, noted: &Noted) -> bool {
     let changes = matches!(what(noted), "write" | "sync");
     let place = place(noted);
     let builds = place == "runs" && script.name.starts_with("add index");
-    let relied_on = ["wal", "pages", "dw", "evenkeel.super", "undo", "runs"].contains(&place);
+    let relied_on = ["wal", "pages", "dw", "evenkeel.super", "undo", "runs"].contains(&place)
+        || place.starts_with("evenkeel.checkpoint");
     let is_final = match case.failing {
         // A new file whose sync finds no space is made again.
         Some(Failing::Errno(number)) => errno::fate(noted.of, number) == Fate::Final,

@@ -62,6 +62,7 @@ const ELSEWHERE: &[Fault] = &[
     Fault::DurableAtSyncEnd,
     Fault::LogEndReadLate,
     Fault::FirstSlotOnly,
+    Fault::OneCheckpointCopy,
     Fault::PinsIgnored,
     Fault::RealSyncSkipped,
     Fault::RealNamesNotSynced,
@@ -69,6 +70,9 @@ const ELSEWHERE: &[Fault] = &[
     Fault::RemovalNotHeld,
     Fault::PagesCopiedAfterEnd,
     Fault::UnloggedNotCopied,
+    Fault::ChangedBelowEndNotCopied,
+    Fault::RunOfBaseNotRestored,
+    Fault::AnyBaseTaken,
     Fault::UncommittedBySnapshot,
 ];
 

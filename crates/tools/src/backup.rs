@@ -1,20 +1,24 @@
-//! `evenkeel backup`: takes a backup of a closed database, compares a backup with its manifest, and
-//! makes a database of a backup.
+//! `evenkeel backup`: takes a backup of a closed database, full or onto an earlier one, compares a
+//! backup with its manifest, and makes a database of a backup.
 
 use crate::{Found, Outcome, open};
-use evenkeel::{BackupReport, Code, Error, Kind, restore_backup, verify_backup};
+use evenkeel::{BackupReport, Code, Error, Kind, restore_backup_with, verify_backup_with};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Copies a database that no process has open.
-pub fn take(dir: &Path, to: &Path) -> Found {
-    let taken = open(dir).and_then(|db| db.backup(to));
+/// Copies a database that no process has open; with a base, what has changed since.
+pub fn take(dir: &Path, to: &Path, base: Option<&Path>) -> Found {
+    let taken = open(dir).and_then(|db| match base {
+        Some(base) => db.backup_onto(base, to),
+        None => db.backup(to),
+    });
     done(taken, dir, to, "backed up to")
 }
 
-/// Makes a database of a backup.
-pub fn restore(backup: &Path, to: &Path) -> Found {
-    done(restore_backup(backup, to), backup, to, "restored to")
+/// Makes a database of a backup. Its bases are looked for beside it, and in the directories that
+/// lie in `places`.
+pub fn restore(backup: &Path, to: &Path, places: &[&Path]) -> Found {
+    done(restore_backup_with(backup, to, places), backup, to, "restored to")
 }
 
 fn done(report: Result<BackupReport, Error>, from: &Path, to: &Path, what: &str) -> Found {
@@ -31,9 +35,9 @@ fn done(report: Result<BackupReport, Error>, from: &Path, to: &Path, what: &str)
     }
 }
 
-/// Compares a backup with its manifest.
-pub fn verify(backup: &Path) -> Found {
-    let check = match verify_backup(backup) {
+/// Compares a backup, and the bases that it builds on, with their manifests.
+pub fn verify(backup: &Path, places: &[&Path]) -> Found {
+    let check = match verify_backup_with(backup, places) {
         Ok(check) => check,
         Err(error) => return failed(backup, &error),
     };
@@ -58,7 +62,8 @@ fn of_report(report: &BackupReport, problems: &[String]) -> Value {
 }
 
 fn failed(dir: &Path, error: &Error) -> Found {
-    let is_damage = error.kind() == Kind::Corrupt || error.code() == Code::BackupIncomplete;
+    let is_damage = error.kind() == Kind::Corrupt
+        || matches!(error.code(), Code::BackupIncomplete | Code::BackupBase);
     let outcome = if is_damage { Outcome::Damaged } else { Outcome::CouldNot };
     let problem = error.to_string();
     let text = format!("{}: {problem}\n", dir.display());

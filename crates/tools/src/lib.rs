@@ -203,6 +203,7 @@ const SPACE: &[(&str, &[&str])] = &[
     ("doublewrite", &["dw"]),
     ("ballast", &["evenkeel.ballast"]),
     ("superblock", &["evenkeel.super"]),
+    ("checkpoint", &["evenkeel.checkpoint.0", "evenkeel.checkpoint.1"]),
     // The second file exists while the list is written, and after a crash during that.
     ("warm", &["evenkeel.warm", "evenkeel.warm.new"]),
 ];

@@ -63,18 +63,20 @@ fn a_closed_directory_is_backed_up_unchanged_and_restored() {
     let at = |name: &str| place.path().join(name);
     fill(&at("db"));
     let before = content(&at("db"));
-    let found = backup::take(&at("db"), &at("copy"));
+    let found = backup::take(&at("db"), &at("copy"), None);
     assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
     assert!(content(&at("db")) == before, "the database was changed");
-    let found = backup::verify(&at("copy"));
+    let found = backup::verify(&at("copy"), &[]);
     assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
     assert!(found.text.ends_with(": intact\n"), "{}", found.text);
-    let found = backup::restore(&at("copy"), &at("new"));
+    let found = backup::restore(&at("copy"), &at("new"), &[]);
     assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
     assert_eq!(check(&at("new")).outcome, Outcome::Clean);
     assert!(rows(&at("new")) == rows(&at("db")));
     // A second restore into it is refused, and so is a backup.
-    for found in [backup::restore(&at("copy"), &at("new")), backup::take(&at("db"), &at("new"))] {
+    for found in
+        [backup::restore(&at("copy"), &at("new"), &[]), backup::take(&at("db"), &at("new"), None)]
+    {
         assert_eq!(found.outcome, Outcome::CouldNot);
         assert!(found.text.contains("[DirectoryNotEmpty]"), "{}", found.text);
     }
@@ -85,23 +87,80 @@ fn damage_and_incomplete_backups_are_told_by_name() {
     let place = tempfile::tempdir().expect("dir");
     let at = |name: &str| place.path().join(name);
     fill(&at("db"));
-    assert_eq!(backup::take(&at("db"), &at("copy")).outcome, Outcome::Clean);
+    assert_eq!(backup::take(&at("db"), &at("copy"), None).outcome, Outcome::Clean);
     let run = std::fs::read_dir(at("copy/runs")).expect("lists").flatten().next().expect("a run");
     let mut bytes = std::fs::read(run.path()).expect("reads");
     bytes[100] ^= 1;
     std::fs::write(run.path(), bytes).expect("writes");
     std::fs::remove_file(at("copy/pages/000000.pg")).expect("removes");
-    let found = backup::verify(&at("copy"));
+    let found = backup::verify(&at("copy"), &[]);
     assert_eq!(found.outcome, Outcome::Damaged);
     let name = format!("runs/{}", run.file_name().display());
     for part in [name.as_str(), "pages/000000.pg", "missing", "2 files"] {
         assert!(found.text.contains(part), "{part}: {}", found.text);
     }
-    assert_eq!(backup::restore(&at("copy"), &at("new")).outcome, Outcome::Damaged);
+    assert_eq!(backup::restore(&at("copy"), &at("new"), &[]).outcome, Outcome::Damaged);
     assert!(!at("new/evenkeel.super").exists());
     std::fs::remove_file(at("copy/COMPLETE")).expect("removes");
-    let found = backup::verify(&at("copy"));
+    let found = backup::verify(&at("copy"), &[]);
     assert_eq!(found.outcome, Outcome::Damaged);
     assert!(found.text.contains("[BackupIncomplete]"), "{}", found.text);
-    assert_eq!(backup::verify(&at("nowhere")).outcome, Outcome::Damaged);
+    assert_eq!(backup::verify(&at("nowhere"), &[]).outcome, Outcome::Damaged);
+}
+
+/// The drill of the guide: Monday's full backup, then what has changed by Tuesday and by Wednesday.
+#[test]
+fn a_week_of_backups_is_restored_to_each_of_its_days() {
+    let place = tempfile::tempdir().expect("dir");
+    let at = |name: &str| place.path().join(name);
+    fill(&at("db"));
+    let change = |ids: std::ops::Range<i64>| {
+        let db = Database::open_with(at("db"), options()).expect("opens");
+        let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+        for id in ids {
+            let table = txn.table("t").expect("there");
+            table.put(&[Int(id), Bytes(b"changed")]).expect("puts");
+        }
+        txn.commit().expect("commits");
+        db.close().expect("closes");
+    };
+    let mut days = Vec::new();
+    for (day, base) in [("mon", None), ("tue", Some("mon")), ("wed", Some("tue"))] {
+        let base = base.map(|base| at(&format!("backup/{base}")));
+        let to = at(&format!("backup/{day}"));
+        std::fs::create_dir_all(at("backup")).expect("makes");
+        let found = backup::take(&at("db"), &to, base.as_deref());
+        assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+        days.push((day, rows(&at("db"))));
+        let first = days.len() as i64 * 50;
+        change(first..first + 20);
+    }
+    for (day, expected) in &days {
+        let (from, to) = (at(&format!("backup/{day}")), at(&format!("new-{day}")));
+        let found = backup::verify(&from, &[]);
+        assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+        let found = backup::restore(&from, &to, &[]);
+        assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+        assert!(rows(&to) == *expected, "{day}: other rows");
+        assert_eq!(check(&to).outcome, Outcome::Clean);
+    }
+    // Tuesday's backup lies elsewhere, then nowhere.
+    std::fs::create_dir(at("archive")).expect("makes");
+    std::fs::rename(at("backup/tue"), at("archive/of-tuesday")).expect("moves");
+    let missing = backup::verify(&at("backup/wed"), &[]);
+    assert_eq!(missing.outcome, Outcome::Damaged);
+    for part in ["[BackupBase]", "backup/wed", "end=", "no such backup"] {
+        assert!(missing.text.contains(part), "{part}: {}", missing.text);
+    }
+    let found = backup::restore(&at("backup/wed"), &at("again"), &[]);
+    assert_eq!(found.outcome, Outcome::Damaged, "{}", found.text);
+    assert!(!at("again").exists());
+    let archive = at("archive");
+    let found = backup::restore(&at("backup/wed"), &at("again"), &[&archive]);
+    assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+    assert!(rows(&at("again")) == days[2].1, "other rows");
+    // The database that was restored has left the line of these backups.
+    let found = backup::take(&at("again"), &at("backup/thu"), Some(&at("backup/wed")));
+    assert_eq!(found.outcome, Outcome::Damaged, "{}", found.text);
+    assert!(found.text.contains("[BackupBase]"), "{}", found.text);
 }

@@ -58,16 +58,16 @@ fn fix_crc(bytes: &mut [u8], at: usize, from: usize) {
     }
 }
 
-/// Both slots of the superblock file, and a checkpoint's sections.
+/// Both slots of the superblock file, a checkpoint's sections, and its copy.
 pub fn superblock(data: &[u8]) {
+    crate::checkpoint_copy::decode(data, DB);
     let _ = superblock::Superblock::choose(data);
     let mut fixed = data.to_vec();
     for slot in fixed.chunks_mut(superblock::SLOT_BYTES) {
         fix_crc(slot, 8, 12);
     }
     let _ = superblock::Superblock::choose(&fixed);
-    let _ = superblock::decode_sections(data);
-    let _ = superblock::decode_part(data);
+    let _ = (superblock::decode_sections(data), superblock::decode_part(data));
 }
 
 /// The list of hot pages.
@@ -571,7 +571,7 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
     match target {
         "open" => crate::hostile::corpus(),
         "operations" => some_programs(),
-        "superblock" => vec![read("evenkeel.super")],
+        "superblock" => vec![read("evenkeel.super"), read("evenkeel.checkpoint.0")],
         "backup_manifest" => crate::manifest::corpus(),
         "doublewrite_head" => vec![[&[0; 8][..], &[0, 16, 0, 0, 2, 0, 0, 0, 7]].concat()],
         "hot_pages" => [&[][..], &[3, 4, 5, 70, 1 << 30]].map(hot_page_list).to_vec(),

@@ -2,6 +2,7 @@
 //! predicts, and the fuzz targets as plain functions. Only tests use this crate.
 #![forbid(unsafe_code)]
 
+mod checkpoint_copy;
 pub mod corpus;
 pub mod drive;
 pub mod faulty;

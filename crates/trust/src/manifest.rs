@@ -24,7 +24,9 @@ pub fn corpus() -> Vec<Vec<u8>> {
                 page_size 4096\nredo 480\ncheckpoint 900\nend 1234\n\
                 file 4096 superblock 00000007\nfile 1048577 pages/000000.pg 0000000a -\n\
                 file 0 runs/00000001.run\ncrc32c 00000000\n";
-    vec![text.into()]
+    let based = text.replace("backup 1", "backup 3").replace(" -\n", " =\n");
+    let based = based.replace("file 4096", "note a b\nbase 0000000a 240 720\nfile 4096");
+    vec![text.into(), based.into()]
 }
 
 #[cfg(test)]
@@ -33,10 +35,11 @@ mod tests {
 
     #[test]
     fn the_corpus_decodes_once_its_checksum_is_right() {
-        let text = corpus().remove(0);
-        let body = &text[..text.len() - "crc32c 00000000\n".len()];
-        let sealed = [body, format!("crc32c {:08x}\n", crc32c(0, body)).as_bytes()].concat();
-        assert_eq!(BackupManifest::decode(&sealed).expect("decodes").files.len(), 3);
-        decode(&text);
+        for text in corpus() {
+            let body = &text[..text.len() - "crc32c 00000000\n".len()];
+            let sealed = [body, format!("crc32c {:08x}\n", crc32c(0, body)).as_bytes()].concat();
+            assert_eq!(BackupManifest::decode(&sealed).expect("decodes").files.len(), 3);
+            decode(&text);
+        }
     }
 }

@@ -17,6 +17,11 @@ const ELSEWHERE: &[(Code, &str, &str)] = &[
     (Code::BackupBehindLog, BACKUP, "a_backup_that_falls_behind_the_log_fails_and_writers_go_on"),
     (Code::BackupIncomplete, BACKUP, "every_missing_or_changed_file_is_named"),
     (Code::BackupDamaged, BACKUP, "every_missing_or_changed_file_is_named"),
+    (
+        Code::BackupBase,
+        "evenkeel/src/backup/chain_tests.rs",
+        "a_missing_or_wrong_base_is_refused_by_verify_and_restore",
+    ),
     (Code::Forked, "capi/tests/fork.rs", "a_forked_child_is_refused_and_its_parent_goes_on"),
     (Code::SpaceLimit, "pages/src/space/space_tests.rs", "the_page_space_ends_at_its_limit"),
     (Code::TxnTooLong, "txn/src/txns_tests.rs", "a_transaction_ends_at_its_last_operation"),

@@ -5,11 +5,13 @@ use evenkeel::ValueRef::Int;
 use evenkeel::{
     Access, Code, ColumnSpec, ColumnType, Database, Error, Isolation, Options, TableSpec,
 };
-use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
+use evenkeel_format::superblock::{CHECKPOINT_COPY, SLOT_BYTES, Superblock};
 use evenkeel_io::{Env, MemEnv};
 use evenkeel_trust::faulty;
 use std::sync::Arc;
 
+/// Compatible features of a newer version.
+const UNKNOWN: u64 = 1 << 9 | 1 << 60;
 const SUPER: &str = "evenkeel.super";
 
 fn options(env: &Arc<MemEnv>, read_only: bool) -> Options {
@@ -63,17 +65,17 @@ fn files(env: &MemEnv) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn an_unknown_compatible_feature_is_kept_by_a_writer() {
-    let env = changed(|slot| slot.features.compatible = 1 << 9 | 1 << 60);
+    let env = changed(|slot| slot.features.compatible |= UNKNOWN);
     for id in 1..4 {
         let db = open(&env, false).expect("opens");
-        assert_eq!(db.info().features, [1 << 9 | 1 << 60, 0, 0]);
+        assert_eq!(db.info().features, [UNKNOWN | CHECKPOINT_COPY, 0, 0]);
         insert(&db, id);
         db.checkpoint().expect("checkpoints");
         assert_eq!(rows(&db), id as usize + 1);
         db.close().expect("closes");
     }
     for slot in slots(&env) {
-        assert_eq!(slot.features.compatible, 1 << 9 | 1 << 60);
+        assert_eq!(slot.features.compatible, UNKNOWN | CHECKPOINT_COPY);
     }
 }
 
@@ -87,7 +89,7 @@ fn an_unknown_read_only_feature_allows_readers_only() {
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
     let db = open(&env, true).expect("may be read");
-    assert_eq!((rows(&db), db.info().features), (1, [0, 1 << 5, 0]));
+    assert_eq!((rows(&db), db.info().features), (1, [CHECKPOINT_COPY, 1 << 5, 0]));
     drop(db);
     assert!(files(&env) == before, "nothing was written");
 }

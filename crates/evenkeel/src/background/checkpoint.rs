@@ -9,8 +9,10 @@
 //!
 //! Generations usually need more of the log than pages do. The superblock therefore also names the
 //! position at which page redo begins (`Superblock::page_redo`), so that recovery reads no page for
-//! changes that the page has already.
+//! changes that the page has already. The blocks of the record are copied to a second home
+//! (`checkpoint_copy`) before the superblock names it.
 
+use crate::open::checkpoint_copy::{self, CheckpointCopies};
 use crate::open::superfile::SuperFile;
 use evenkeel_base::fault_injection::Fault;
 use evenkeel_base::{Beat, Cause, Code, Error, Lsn, Result, metrics::Metric};
@@ -18,12 +20,14 @@ use evenkeel_format::record::RecordKind;
 use evenkeel_format::superblock::{
     CHECKPOINT_PART_BYTES, Superblock, encode_part_head, encode_sections,
 };
+use evenkeel_format::wal::FRAME;
 use evenkeel_io::{EventLatch, Runtime};
 use evenkeel_log::{Log, Reserved, Share};
 use evenkeel_pages::{Pages, idle_flush::REST_PARTS};
 use evenkeel_runs::Runs;
 use evenkeel_tables::Chains;
 use evenkeel_txn::Txns;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -48,6 +52,8 @@ pub(crate) struct Recorded {
     pub page_redo: Lsn,
     /// LSN of the record.
     pub checkpoint: Lsn,
+    /// Behind its last byte.
+    pub behind: Lsn,
 }
 
 /// Writes checkpoint records.
@@ -84,9 +90,10 @@ impl Recorder {
             (SECTION_CHAIN_LISTS, self.chains.lists_blob()),
         ];
         sections.retain(|(id, bytes)| *id != SECTION_CHAIN_LISTS || !bytes.is_empty());
-        let (first, last) = self.append(&encode_sections(&sections))?;
-        self.log.wait_durable(last)?;
-        Ok(Recorded { redo: redo.min(first), page_redo: page_redo.min(first), checkpoint: first })
+        let Range { start: first, end: behind } = self.append(&encode_sections(&sections))?;
+        self.log.wait_durable(Lsn(behind.0 - 1))?;
+        let page_redo = page_redo.min(first);
+        Ok(Recorded { redo: redo.min(first), page_redo, checkpoint: first, behind })
     }
 
     /// The lowest log position that pages or generations still need, and the lowest that pages
@@ -105,19 +112,21 @@ impl Recorder {
         (redo, pages.max(redo))
     }
 
-    /// Appends the parts and returns the LSNs of the first and the last. All their space is
-    /// reserved first: a checkpoint that does not fit takes no space from a later one that may.
-    fn append(&self, bytes: &[u8]) -> Result<(Lsn, Lsn)> {
+    /// Appends the parts; returns the LSN of the first and the position behind the last. All their
+    /// space is reserved first: a checkpoint that does not fit takes no space from a later one that
+    /// may.
+    fn append(&self, bytes: &[u8]) -> Result<Range<Lsn>> {
         let parts: Vec<&[u8]> = bytes.chunks(CHECKPOINT_PART_BYTES).collect();
         let heads: Vec<_> = (0..parts.len()).map(|i| encode_part_head(i, parts.len())).collect();
         let both = || heads.iter().zip(&parts);
         let space =
             both().map(|(head, part)| self.log.reserve(head.len() + part.len(), Share::Checkpoint));
         let space: Vec<Reserved> = space.collect::<Result<_>>()?;
-        let mut range: Option<(Lsn, Lsn)> = None;
+        let mut range: Option<Range<Lsn>> = None;
         for ((head, part), mut reserved) in both().zip(space) {
             let lsn = self.log.append(&mut reserved, RecordKind::Checkpoint, &[head, part]);
-            range = Some((range.map_or(lsn, |r| r.0), lsn));
+            let behind = Lsn(lsn.0 + (FRAME + head.len() + part.len()) as u64);
+            range = Some(range.map_or(lsn, |range| range.start)..behind);
         }
         range.ok_or_else(|| Error::internal("a checkpoint without parts"))
     }
@@ -137,6 +146,7 @@ pub(crate) enum Checkpoint {
 pub(crate) struct Checkpointer {
     recorder: Recorder,
     superfile: SuperFile,
+    copies: CheckpointCopies,
     /// Held by the thread that is taking a checkpoint.
     turn: EventLatch,
     /// The last checkpoint was taken; another one would mark the database as open.
@@ -146,10 +156,14 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(crate) fn new(recorder: Recorder, superfile: SuperFile) -> Checkpointer {
+    pub(crate) fn new(
+        recorder: Recorder,
+        superfile: SuperFile,
+        copies: CheckpointCopies,
+    ) -> Checkpointer {
         let last_end = AtomicU64::new(recorder.log.end().0);
-        let is_closed = AtomicBool::new(false);
-        Checkpointer { recorder, superfile, turn: EventLatch::default(), is_closed, last_end }
+        let (turn, is_closed) = (EventLatch::default(), AtomicBool::new(false));
+        Checkpointer { recorder, superfile, copies, turn, is_closed, last_end }
     }
 
     /// The present superblock.
@@ -157,13 +171,17 @@ impl Checkpointer {
         self.superfile.get()
     }
 
-    /// Problems of the superblock file now. The superblock is not written meanwhile.
+    /// Problems of the superblock file, and of the homes of the checkpoint record, now. Neither is
+    /// written meanwhile.
     ///
     /// # Errors
     /// Those of the environment.
     pub(crate) fn superblock_problems(&self) -> Result<Vec<String>> {
-        let _turn = self.turn.lock(&self.recorder.rt, Cause::LogSync);
-        self.superfile.problems()
+        let Recorder { rt, log, .. } = &self.recorder;
+        let _turn = self.turn.lock(rt, Cause::LogSync);
+        let mut problems = self.superfile.problems()?;
+        problems.extend(checkpoint_copy::problems(rt, log, &self.superfile.get())?);
+        Ok(problems)
     }
 
     /// Wakes the actors that hold the checkpoint up. Then takes a checkpoint in any of these cases:
@@ -227,13 +245,16 @@ impl Checkpointer {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Error::new(Code::DatabaseClosed));
         }
-        let Recorded { redo, page_redo, checkpoint } = self.recorder.record()?;
+        let Recorded { redo, page_redo, checkpoint, behind } = self.recorder.record()?;
+        let copy = self.copies.keep(rt, log, checkpoint, behind)?;
         self.superfile.update(rt, |s| {
+            s.set_checkpoint_copy(copy.is_some());
             s.checkpoint = checkpoint;
             s.redo = redo;
             s.page_redo = page_redo;
             s.clean = what == Checkpoint::Last { clean: true };
         })?;
+        self.copies.named(copy);
         self.is_closed.store(what != Checkpoint::Running, Ordering::Relaxed);
         log.set_checkpoint(redo)?;
         self.last_end.store(log.end().0, Ordering::Relaxed);

@@ -2,13 +2,13 @@
 //! the destination that calls a function when a certain file is opened. Backups beside writers are
 //! in `writers_tests`.
 
-use crate::backup::restore::{BackupSource, restore_from, verify_backup_in};
+use crate::backup::restore::{BackupSource, restore_backup_in, restore_from, verify_backup_in};
 use crate::{
     Access, BackupPhase, BackupProgress, Code, ColumnSpec, ColumnType, Database, Direction, Error,
     Geometry, IndexSpec, Isolation, Metric, Options, Result, Row, TableSpec, Value,
 };
 use evenkeel_base::sync::Mutex;
-use evenkeel_format::backup::{MANIFEST_FILE, MARKER_FILE};
+use evenkeel_format::backup::{MANIFEST_FILE, MARKER_FILE, Piece};
 use evenkeel_io::sim::{Fault, FaultKind, SimDisk, SimEnv, SimOptions, When};
 use evenkeel_io::{Env, File, MemEnv, OpenMode, delegate_env};
 use std::collections::BTreeMap;
@@ -56,7 +56,11 @@ pub(super) fn options() -> Options {
 pub(super) type Rows = BTreeMap<i64, (i64, Vec<u8>)>;
 
 pub(super) fn source() -> Database {
-    let db = Database::open_with("source", options().env(Arc::new(MemEnv::new()))).expect("opens");
+    source_in(Arc::new(MemEnv::new()))
+}
+
+pub(super) fn source_in(env: Arc<dyn Env>) -> Database {
+    let db = Database::open_with("source", options().env(env)).expect("opens");
     let spec = TableSpec::new()
         .column(ColumnSpec::new("id", ColumnType::Int64))
         .column(ColumnSpec::new("a", ColumnType::Int64))
@@ -103,10 +107,15 @@ pub(super) fn rows(db: &Database) -> Rows {
 
 /// Restores a backup into memory and opens it; it must be free of problems.
 pub(super) fn restored(backup: Arc<dyn Env>) -> Result<Database> {
-    let checked = verify_backup_in(backup.clone(), "backup")?;
+    restored_onto(backup, &[])
+}
+
+/// As `restored`, of an incremental backup with these bases.
+pub(super) fn restored_onto(backup: Arc<dyn Env>, bases: &[Arc<dyn Env>]) -> Result<Database> {
+    let checked = verify_backup_in(backup.clone(), "backup", bases)?;
     assert_eq!(checked.problems, [""; 0]);
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
-    restore_from(&BackupSource::open(backup, "backup")?, env.clone(), "restored", None)?;
+    restore_backup_in(backup, env.clone(), bases)?;
     let db = Database::open_with("restored", options().env(env))?;
     let problems = db.check()?.problems;
     match problems.first() {
@@ -142,7 +151,7 @@ fn a_restored_backup_is_the_database() {
     let report = db.backup_in(to.clone(), "backup", &progress).expect("backs up");
     assert_eq!(progress.phase(), BackupPhase::Done);
     assert!(progress.bytes() >= 1 << 20 && progress.bytes_expected() >= progress.bytes());
-    let checked = verify_backup_in(to.clone(), "backup").expect("verifies");
+    let checked = verify_backup_in(to.clone(), "backup", &[]).expect("verifies");
     assert_eq!((checked.report, checked.problems.len()), (report, 0));
     let before = rows(&db);
     put(&db, 0..100, 10);
@@ -166,8 +175,8 @@ fn a_backup_begins_and_ends_anywhere_in_a_segment() {
         db.backup_in(to.clone(), "backup", &BackupProgress::default()).expect("backs up");
         let manifest = BackupSource::open(to.clone(), "backup").expect("opens").manifest;
         // Pieces that were not copied lie between the header and the first block.
-        let begins_within = |pieces: &[Option<u32>]| {
-            pieces.windows(2).any(|two| two[0].is_none() && two[1].is_some())
+        let begins_within = |pieces: &[Piece]| {
+            pieces.windows(2).any(|two| two[0] == Piece::Zeros && two[1] != Piece::Zeros)
         };
         let mut log = manifest.files.iter().filter(|file| file.path.starts_with("wal/"));
         begun_within += u32::from(log.any(|file| begins_within(&file.pieces)));
@@ -447,7 +456,9 @@ fn every_missing_or_changed_file_is_named() {
                 "missing" => copy.remove(&file.path).expect("removes"),
                 "another size" => open.set_len(file.bytes - 1).expect("cuts"),
                 _ => {
-                    let at = file.pieces.iter().position(Option::is_some).expect("bytes") as u64;
+                    let at =
+                        file.pieces.iter().position(|piece| *piece != Piece::Zeros).expect("bytes")
+                            as u64;
                     let mut byte = [0];
                     open.read_at(&mut byte, at << 20).expect("reads");
                     open.write_at(&[byte[0] ^ 4], at << 20).expect("writes");
@@ -463,7 +474,7 @@ fn every_missing_or_changed_file_is_named() {
                 // The superblock is read first.
                 Err(error) => named(&error),
                 Ok(source) => {
-                    let found = verify_backup_in(copy, "backup").expect("reads").problems;
+                    let found = verify_backup_in(copy, "backup", &[]).expect("reads").problems;
                     assert_eq!(found.len(), 1, "{found:?}");
                     assert!(
                         found[0].contains(&file.path) && found[0].contains(change),
@@ -482,7 +493,7 @@ fn every_missing_or_changed_file_is_named() {
     {
         let copy = Arc::new(to.fork());
         copy.remove(path).expect("removes");
-        assert_eq!(verify_backup_in(copy, "backup").expect_err(path).code(), code);
+        assert_eq!(verify_backup_in(copy, "backup", &[]).expect_err(path).code(), code);
     }
 }
 

@@ -8,12 +8,13 @@
 use crate::backup::progress::BackupReport;
 use evenkeel_base::{Code, Error, Result, crc32c};
 use evenkeel_format::backup::{
-    BackupFile, BackupManifest, DIRECTORIES, MANIFEST_FILE, MARKER_FILE, PIECE_BYTES,
+    BackupFile, BackupManifest, DIRECTORIES, MANIFEST_FILE, MARKER_FILE, PIECE_BYTES, Piece,
     SUPERBLOCK_FILE,
 };
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
-use evenkeel_io::{AlignedBuf, Env, File, IO_ALIGN, OpenMode};
+use evenkeel_io::{AlignedBuf, Env, File, IO_ALIGN, OpenMode, RealEnv};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Files that are open at a time, at most.
@@ -27,7 +28,20 @@ struct Written {
     /// It has its length and is durable.
     is_closed: bool,
     bytes: u64,
-    pieces: Vec<Option<u32>>,
+    pieces: Vec<Piece>,
+}
+
+impl Written {
+    fn new() -> Written {
+        Written { file: None, is_closed: false, bytes: 0, pieces: Vec::new() }
+    }
+
+    fn set(&mut self, number: u64, piece: Piece) {
+        let number = number as usize;
+        self.pieces.resize(self.pieces.len().max(number + 1), Piece::Zeros);
+        self.pieces[number] = piece;
+        self.is_closed = false;
+    }
 }
 
 /// The directory.
@@ -40,6 +54,19 @@ pub(crate) struct Destination {
 /// Adds the destination to an error.
 fn at(name: &str) -> impl Fn(Error) -> Error {
     move |error| error.with("destination", name)
+}
+
+/// Makes the name of a new directory durable, and the names of the directories above that may be
+/// new as well. Those that cannot be opened are not new.
+///
+/// # Errors
+/// Of the directory in which it lies.
+pub(crate) fn sync_name(path: &Path) -> Result<()> {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut above = whole.ancestors().skip(1).map(|dir| RealEnv::new(dir).sync_dir(""));
+    above.next().unwrap_or(Ok(()))?;
+    above.take_while(Result::is_ok).for_each(drop);
+    Ok(())
 }
 
 /// # Errors
@@ -92,8 +119,7 @@ impl Destination {
         }
         let opened = self.env.open(path, OpenMode::READ_WRITE.direct());
         let file = opened.map_err(self.fail(path, 0))?;
-        let new = || Written { file: None, is_closed: false, bytes: 0, pieces: Vec::new() };
-        self.files.entry(path.to_string()).or_insert_with(new).file = Some(file.clone());
+        self.files.entry(path.to_string()).or_insert_with(Written::new).file = Some(file.clone());
         Ok(file)
     }
 
@@ -115,13 +141,29 @@ impl Destination {
         file.write_at(&piece[..whole], start).map_err(self.fail(path, whole as u64))?;
         let crc = crc32c(0, &piece[..len]);
         if let Some(written) = self.files.get_mut(path) {
-            let number = number as usize;
-            written.pieces.resize(written.pieces.len().max(number + 1), None);
-            written.pieces[number] = Some(crc);
+            written.set(number, Piece::Stored(crc));
             written.bytes = written.bytes.max(start + len as u64);
-            written.is_closed = false;
         }
         Ok(())
+    }
+
+    /// Notes that piece `number` of a file is that of the base.
+    pub(crate) fn leave_to_base(&mut self, path: &str, number: u64) {
+        let written = self.files.entry(path.to_string()).or_insert_with(Written::new);
+        written.set(number, Piece::OfBase);
+    }
+
+    /// Notes a whole file of the base, which is not written.
+    pub(crate) fn leave_file_to_base(&mut self, path: &str, bytes: u64, pieces: Vec<Piece>) {
+        let written = Written { is_closed: true, bytes, pieces, ..Written::new() };
+        self.files.insert(path.to_string(), written);
+    }
+
+    /// True if piece `number` of a file is that of the base.
+    pub(crate) fn is_of_base(&self, path: &str, number: u64) -> bool {
+        let written = self.files.get(path);
+        let piece = written.and_then(|written| written.pieces.get(number as usize));
+        piece == Some(&Piece::OfBase)
     }
 
     /// Reads piece `number` of a file; zeros if it was not written.
@@ -131,7 +173,7 @@ impl Destination {
     pub(crate) fn read(&mut self, path: &str, number: u64, piece: &mut [u8]) -> Result<()> {
         let written = self.files.get(path);
         let is_there = written.is_some_and(|written| {
-            written.pieces.get(number as usize).is_some_and(Option::is_some)
+            matches!(written.pieces.get(number as usize), Some(Piece::Stored(_)))
         });
         if !is_there {
             piece.fill(0);
@@ -170,12 +212,16 @@ impl Destination {
     /// # Errors
     /// Those of the environment.
     pub(crate) fn close(&mut self, path: &str, bytes: u64) -> Result<()> {
-        let file = self.file(path)?;
-        file.set_len(bytes).and_then(|()| file.sync()).map_err(self.fail(path, bytes))?;
+        let is_of_base = |written: &Written| !evenkeel_format::backup::is_stored(&written.pieces);
+        // Nothing of the file is here.
+        if !self.files.get(path).is_some_and(is_of_base) {
+            let file = self.file(path)?;
+            file.set_len(bytes).and_then(|()| file.sync()).map_err(self.fail(path, bytes))?;
+        }
         if let Some(written) = self.files.get_mut(path) {
             let pieces = bytes.div_ceil(PIECE_BYTES) as usize;
             let is_cut = written.bytes > bytes;
-            written.pieces.resize(pieces, None);
+            written.pieces.resize(pieces, Piece::Zeros);
             (written.bytes, written.file, written.is_closed) = (bytes, None, true);
             if is_cut {
                 return Err(Error::internal("a file of a backup was cut").with("file", path));

@@ -5,17 +5,20 @@
 //! all other files are durable: a directory without it is no database. The open that follows is
 //! ordinary recovery.
 
-use crate::backup::destination::check_empty;
+use crate::backup::chain::Places;
+use crate::backup::destination::{check_empty, sync_name};
 use crate::backup::progress::BackupReport;
 use crate::open::superfile::{SuperFile, draw_timeline};
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Code, Error, Result, crc32c};
 use evenkeel_format::backup::{
-    BackupFile, BackupManifest, DIRECTORIES, MANIFEST_FILE, MARKER_FILE, PIECE_BYTES,
-    SUPERBLOCK_FILE,
+    BackupBase, BackupFile, BackupManifest, DIRECTORIES, MANIFEST_FILE, MARKER_FILE, PIECE_BYTES,
+    Piece, SUPERBLOCK_FILE,
 };
 use evenkeel_format::space::Geometry;
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
 use evenkeel_io::{AlignedBuf, Env, File, IO_ALIGN, OpenMode, RealEnv, Runtime, real};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,45 +35,87 @@ pub struct BackupCheck {
     pub problems: Vec<String>,
 }
 
-/// Compares a backup with its manifest: the size and the checksum of every file.
+/// Compares a backup with its manifest: the size and the checksum of every file. Of an incremental
+/// backup the whole chain is compared; its bases are looked for beside it.
 ///
 /// # Errors
-/// `BackupIncomplete`, `BackupDamaged` for a damaged manifest, `NewerFormat`; those of the file
-/// system. Files that are missing or differ are no error but `BackupCheck::problems`.
+/// `BackupIncomplete`, `BackupDamaged` for a damaged manifest, `NewerFormat`; `BackupBase` if a
+/// base is missing; those of the file system. Files that are missing or differ are no error but
+/// `BackupCheck::problems`.
 pub fn verify_backup(path: impl AsRef<Path>) -> Result<BackupCheck> {
-    let path = path.as_ref();
-    verify_backup_in(Arc::new(RealEnv::new(path)), &path.display().to_string())
+    verify_backup_with(path, &[])
 }
 
-/// Makes a database of a backup, in a directory that is empty or absent.
+/// As `verify_backup`; bases are looked for in the directories that lie in `places`, too.
+///
+/// # Errors
+/// As `verify_backup`.
+pub fn verify_backup_with(path: impl AsRef<Path>, places: &[&Path]) -> Result<BackupCheck> {
+    verify(&open_chain(path.as_ref(), places)?)
+}
+
+fn open_chain(path: &Path, places: &[&Path]) -> Result<BackupSource> {
+    let source = BackupSource::open(Arc::new(RealEnv::new(path)), &path.display().to_string())?;
+    source.with_bases(&Places::beside(path, places))
+}
+
+/// Makes a database of a backup, in a directory that is empty or absent. The bases of an
+/// incremental backup are looked for beside it.
 ///
 /// # Errors
 /// Those of `verify_backup`; `BackupDamaged` naming the file; `DirectoryNotEmpty`; `DiskFull`
 /// naming the bytes needed and those free. The directory holds no database then.
 pub fn restore_backup(backup: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<BackupReport> {
-    let (backup, to) = (backup.as_ref(), to.as_ref());
-    let from = BackupSource::open(Arc::new(RealEnv::new(backup)), &backup.display().to_string())?;
-    let free = real::free_bytes(to);
-    restore_from(&from, Arc::new(RealEnv::new(to)), &to.display().to_string(), free)
+    restore_backup_with(backup, to, &[])
 }
 
-/// As `verify_backup`, at the root of an environment. For the simulator.
+/// As `restore_backup`; bases are looked for in the directories that lie in `places`, too.
+///
+/// # Errors
+/// As `restore_backup`.
+pub fn restore_backup_with(
+    backup: impl AsRef<Path>,
+    to: impl AsRef<Path>,
+    places: &[&Path],
+) -> Result<BackupReport> {
+    let (from, to) = (open_chain(backup.as_ref(), places)?, to.as_ref());
+    let free = real::free_bytes(to);
+    let report = restore_from(&from, Arc::new(RealEnv::new(to)), &to.display().to_string(), free)?;
+    sync_name(to)?;
+    Ok(report)
+}
+
+/// As `verify_backup`, at the root of an environment; bases are at the roots of others. For the
+/// simulator.
 ///
 /// # Errors
 /// As `verify_backup`.
 #[doc(hidden)]
-pub fn verify_backup_in(env: Arc<dyn Env>, name: &str) -> Result<BackupCheck> {
-    let from = BackupSource::open(env, name)?;
+pub fn verify_backup_in(
+    env: Arc<dyn Env>,
+    name: &str,
+    bases: &[Arc<dyn Env>],
+) -> Result<BackupCheck> {
+    verify(&BackupSource::open(env, name)?.with_bases(&Places::Envs(bases))?)
+}
+
+fn verify(from: &BackupSource) -> Result<BackupCheck> {
     let mut piece = AlignedBuf::new(PIECE_BYTES as usize);
     let mut problems = Vec::new();
-    for file in &from.manifest.files {
-        let checked = from.open_file(file).and_then(|open| {
-            (0..file.pieces.len() as u64)
-                .try_for_each(|number| from.read_piece(file, &*open, number, &mut piece).map(drop))
-        });
-        if let Err(error) = checked {
-            problems.push(error.to_string());
+    let mut member = Some(from);
+    while let Some(source) = member {
+        for file in &source.manifest.files {
+            let checked = source.open_stored(file).and_then(|open| {
+                let Some(open) = open else { return Ok(()) };
+                (0..file.pieces.len() as u64).try_for_each(|number| {
+                    source.read_piece(file, &*open, number, &mut piece).map(drop)
+                })
+            });
+            if let Err(error) = checked {
+                problems.push(error.to_string());
+            }
         }
+        member = source.base.as_deref();
     }
     Ok(BackupCheck { report: from.report(), problems })
 }
@@ -80,8 +125,14 @@ pub(crate) struct BackupSource {
     env: Arc<dyn Env>,
     name: String,
     pub manifest: BackupManifest,
+    /// CRC-32C of the manifest.
+    crc: u32,
+    /// Places in the manifest.
+    by_path: BTreeMap<String, usize>,
     /// None until `open` has read it.
     superblock: Option<Superblock>,
+    /// Of an incremental backup, as soon as `with_bases` has found it.
+    pub base: Option<Box<BackupSource>>,
 }
 
 impl BackupSource {
@@ -111,12 +162,24 @@ impl BackupSource {
         }
         let manifest = BackupManifest::decode(&text).map_err(at)?;
         let slot = manifest.files.iter().find(|file| file.path == SUPERBLOCK_FILE);
-        let slot = slot.filter(|file| file.bytes == SLOT_BYTES as u64 && file.pieces[0].is_some());
+        let slot = slot.filter(|file| {
+            file.bytes == SLOT_BYTES as u64 && matches!(file.pieces[0], Piece::Stored(_))
+        });
         let Some(slot) = slot.cloned() else {
             return Err(damaged(MANIFEST_FILE, "it names no superblock"));
         };
         let database = manifest.database;
-        let mut source = BackupSource { env, name: name.to_string(), manifest, superblock: None };
+        let files = manifest.files.iter().enumerate();
+        let by_path = files.map(|(place, file)| (file.path.clone(), place)).collect();
+        let mut source = BackupSource {
+            env,
+            name: name.to_string(),
+            manifest,
+            crc: crc32c(0, &text),
+            by_path,
+            superblock: None,
+            base: None,
+        };
         let mut bytes = AlignedBuf::new(PIECE_BYTES as usize);
         let file = source.open_file(&slot)?;
         source.read_piece(&slot, &*file, 0, &mut bytes)?;
@@ -134,15 +197,48 @@ impl BackupSource {
         Ok(source)
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// # Errors
+    /// `Internal` before `open` has read it.
+    pub(crate) fn superblock(&self) -> Result<&Superblock> {
+        let read = self.superblock.as_ref();
+        read.ok_or_else(|| Error::internal("a backup without a superblock"))
+    }
+
+    /// How an incremental backup names this one as its base.
+    pub(crate) fn as_base(&self) -> BackupBase {
+        let BackupManifest { redo, end, .. } = self.manifest;
+        BackupBase { manifest: self.crc, redo, end }
+    }
+
+    fn file(&self, path: &str) -> Option<&BackupFile> {
+        self.by_path.get(path).map(|place| &self.manifest.files[*place])
+    }
+
+    /// The piece of a file, unless it holds only zeros or is not there.
+    pub(crate) fn piece(&self, path: &str, number: u64) -> Option<Piece> {
+        let piece = *self.file(path)?.pieces.get(number as usize)?;
+        (piece != Piece::Zeros).then_some(piece)
+    }
+
     fn report(&self) -> BackupReport {
         let files = &self.manifest.files;
         let bytes = files.iter().map(BackupFile::stored_bytes).sum();
         BackupReport { end: self.manifest.end, bytes, files: files.len() as u64 }
     }
 
-    fn damaged(&self, file: &BackupFile, why: &str) -> Error {
+    pub(crate) fn damaged(&self, file: &BackupFile, why: &str) -> Error {
         let error = Error::new(Code::BackupDamaged).with("file", &file.path);
         error.with("why", why).with("backup", &self.name)
+    }
+
+    /// Opens a file, unless all that it has is in the base: such a file is not stored.
+    fn open_stored(&self, file: &BackupFile) -> Result<Option<Arc<dyn File>>> {
+        let is_stored = file.is_stored();
+        is_stored.then(|| self.open_file(file)).transpose()
     }
 
     fn open_file(&self, file: &BackupFile) -> Result<Arc<dyn File>> {
@@ -160,7 +256,38 @@ impl BackupSource {
         Ok(open)
     }
 
-    /// Reads a piece and compares its checksum; returns its bytes, none for one of zeros.
+    /// Reads a piece from here or from the base that has it; returns its bytes, none for zeros.
+    fn read_through(
+        &self,
+        file: &BackupFile,
+        open: Option<&dyn File>,
+        number: u64,
+        piece: &mut AlignedBuf,
+    ) -> Result<Option<usize>> {
+        match (file.pieces[number as usize], open) {
+            (Piece::Zeros, _) => Ok(None),
+            (Piece::Stored(_), Some(open)) => self.read_piece(file, open, number, piece),
+            (Piece::Stored(_), None) => {
+                let open = self.open_file(file)?;
+                self.read_piece(file, &*open, number, piece)
+            }
+            (Piece::OfBase, _) => {
+                if file.path.starts_with("runs/")
+                    && fault_injection::is(Fault::RunOfBaseNotRestored)
+                {
+                    return Ok(None);
+                }
+                let base = self.base.as_deref();
+                let of_base = base.and_then(|base| Some((base, base.file(&file.path)?)));
+                let (base, of_base) =
+                    of_base.ok_or_else(|| self.damaged(file, "its base lacks a piece"))?;
+                base.read_through(of_base, None, number, piece)
+            }
+        }
+    }
+
+    /// Reads a piece that is stored here and compares its checksum; returns its bytes, none for
+    /// another one.
     fn read_piece(
         &self,
         file: &BackupFile,
@@ -168,7 +295,7 @@ impl BackupSource {
         number: u64,
         piece: &mut AlignedBuf,
     ) -> Result<Option<usize>> {
-        let Some(crc) = file.pieces[number as usize] else { return Ok(None) };
+        let Piece::Stored(crc) = file.pieces[number as usize] else { return Ok(None) };
         let start = number * PIECE_BYTES;
         let len = PIECE_BYTES.min(file.bytes - start) as usize;
         open.read_at(&mut piece[..len], start).map_err(|error| error.with("backup", &self.name))?;
@@ -197,10 +324,11 @@ fn read_text(env: &dyn Env, path: &str) -> Result<Vec<u8>> {
 /// The superblock of the new database. A restored copy is a database of its own from here on: its
 /// timeline leaves that of the backup at the end of the backup.
 fn restored(from: &BackupSource, rt: &Runtime) -> Result<Superblock> {
-    let found = from.superblock.clone();
-    let mut superblock = found.ok_or_else(|| Error::internal("a backup without a superblock"))?;
+    let mut superblock = from.superblock()?.clone();
     superblock.leave_timeline(|| draw_timeline(rt), from.manifest.end);
     superblock.clean = false;
+    // The first checkpoint makes it.
+    superblock.set_checkpoint_copy(false);
     Ok(superblock)
 }
 
@@ -209,8 +337,13 @@ fn restored(from: &BackupSource, rt: &Runtime) -> Result<Superblock> {
 /// # Errors
 /// As `restore_backup`.
 #[doc(hidden)]
-pub fn restore_backup_in(backup: Arc<dyn Env>, to: Arc<dyn Env>) -> Result<BackupReport> {
-    restore_from(&BackupSource::open(backup, "backup")?, to, "restored", None)
+pub fn restore_backup_in(
+    backup: Arc<dyn Env>,
+    to: Arc<dyn Env>,
+    bases: &[Arc<dyn Env>],
+) -> Result<BackupReport> {
+    let source = BackupSource::open(backup, "backup")?.with_bases(&Places::Envs(bases))?;
+    restore_from(&source, to, "restored", None)
 }
 
 /// Restores into an environment with so many free bytes, as far as known.
@@ -226,9 +359,9 @@ pub(crate) fn restore_from(
     let at = |error: Error| error.with("directory", name);
     check_empty(&*env, name)?;
     let report = from.report();
-    if let Some(free) = free.filter(|free| *free < report.bytes) {
-        let error = Error::new(Code::DiskFull).with("bytes", report.bytes).with("free", free);
-        return Err(at(error));
+    let bytes: u64 = from.manifest.files.iter().map(BackupFile::restored_bytes).sum();
+    if let Some(free) = free.filter(|free| *free < bytes) {
+        return Err(at(Error::new(Code::DiskFull).with("bytes", bytes).with("free", free)));
     }
     let written = write_files(from, &env).and_then(|()| {
         let rt = Runtime::new(env.clone());
@@ -251,10 +384,11 @@ fn write_files(from: &BackupSource, env: &Arc<dyn Env>) -> Result<()> {
     DIRECTORIES.into_iter().try_for_each(|dir| env.create_dir(dir))?;
     let mut piece = AlignedBuf::new(PIECE_BYTES as usize);
     for file in from.manifest.files.iter().filter(|file| file.path != SUPERBLOCK_FILE) {
-        let open = from.open_file(file)?;
+        let open = from.open_stored(file)?;
         let to = env.open(&file.path, OpenMode::READ_WRITE.direct())?;
         for number in 0..file.pieces.len() as u64 {
-            let Some(len) = from.read_piece(file, &*open, number, &mut piece)? else { continue };
+            let read = from.read_through(file, open.as_deref(), number, &mut piece)?;
+            let Some(len) = read else { continue };
             let whole = len.next_multiple_of(IO_ALIGN);
             piece[len..whole].fill(0);
             to.write_at(&piece[..whole], number * PIECE_BYTES)

@@ -1,10 +1,10 @@
 //! Backups beside writers of every kind. Each writer notes what it did with positions of the log;
 //! the copy must hold what was done below its end, and nothing else. The seed is printed.
 
-use crate::backup::backup_tests::{Rows, options, pad, restored, rows, until};
+use crate::backup::backup_tests::{Rows, options, pad, restored_onto, rows, until};
 use crate::{
-    Access, BackupProgress, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Lsn,
-    Metric, Options, TableSpec, Value, ValueRef,
+    Access, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Lsn, Metric, Options,
+    TableSpec, Value, ValueRef,
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::{Env, MemEnv, Rng};
@@ -153,6 +153,16 @@ fn count(db: &Database, table: &str) -> Option<u64> {
 
 #[test]
 fn a_backup_beside_writers_is_the_database_at_its_end() {
+    beside_writers(false);
+}
+
+#[test]
+fn a_chain_beside_writers_is_the_database_at_each_end() {
+    beside_writers(true);
+}
+
+/// Takes backups beside writers, each on its own or onto the one before.
+fn beside_writers(is_chain: bool) {
     let seed = std::process::id().into();
     println!("seed {seed}");
     let geometry = Geometry {
@@ -169,7 +179,7 @@ fn a_backup_beside_writers_is_the_database_at_its_end() {
     let stop = AtomicBool::new(false);
     let done: Mutex<Vec<Vec<Done>>> = Mutex::default();
     let changes = Mutex::default();
-    let mut backups = Vec::new();
+    let mut backups: Vec<(Arc<dyn Env>, Lsn)> = Vec::new();
     std::thread::scope(|scope| {
         for number in 0..WRITERS {
             let (db, stop, done) = (&db, &stop, &done);
@@ -187,16 +197,23 @@ fn a_backup_beside_writers_is_the_database_at_its_end() {
                 // The log no longer makes the pages: recovery needs their images.
                 db.checkpoint().expect("flushes");
             }
-            let to = Arc::new(MemEnv::new());
-            let report = db.backup_in(to.clone(), "backup", &BackupProgress::default());
+            let (to, progress): (Arc<dyn Env>, _) = (Arc::new(MemEnv::new()), Default::default());
+            let report = match backups.last().filter(|_| is_chain) {
+                Some((base, _)) => {
+                    let base = (base.clone(), "base".to_string());
+                    db.backup_onto_in(base, to.clone(), "backup", &progress)
+                }
+                None => db.backup_in(to.clone(), "backup", &progress),
+            };
             backups.push((to, report.expect("backs up").end));
         }
         stop.store(true, Ordering::Relaxed);
     });
     let (done, changes) = (done.into_inner(), changes.into_inner());
     assert!(db.stats().get(Metric::UnloggedValueBytes) > 0, "every long value was logged");
+    let all: Vec<Arc<dyn Env>> = backups.iter().map(|(to, _)| to.clone()).collect();
     for (to, end) in backups {
-        let copy = restored(to).expect("restores");
+        let copy = restored_onto(to, &all).expect("restores");
         assert!(rows(&copy) == expected(&done, end), "another table at {end}");
         check_schema(&copy, &changes, end);
     }

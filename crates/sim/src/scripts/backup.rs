@@ -1,6 +1,6 @@
 //! A backup to another directory of the same disk, while the background flushes and compacts, and
-//! an armed one beside sessions. A crash at any of its steps leaves the database as it was, and the
-//! copy without a marker, or complete.
+//! an armed one beside sessions, and a chain of backups that build on each other. A crash at any of
+//! its steps leaves the database as it was, and the copy without a marker, or complete.
 
 use super::common::{T, rest};
 use super::seen::Seen;
@@ -52,6 +52,77 @@ pub fn script(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
     a.put(T, 5, 1, 60, Some(90_005))?;
     a.commit()?;
     a.db.checkpoint()
+}
+
+/// The directories of the members of a chain.
+const CHAIN: [&str; 3] = ["copy", "copy2", "copy3"];
+/// Rows that each further member of the chain adds.
+const MORE: i64 = 12;
+
+fn member(sim: &SimEnv, n: usize) -> Arc<dyn Env> {
+    Arc::new(SubEnv::new(sim.env(), CHAIN[n]))
+}
+
+/// Takes a full backup, and then backups that build on it. Rows of the first one change and go
+/// between them, some while a backup copies pages, and long values are written past the log.
+pub fn chain(sim: &SimEnv, a: &mut Actor<'_>) -> Result<()> {
+    fill(a)?;
+    a.db.checkpoint()?;
+    let progress = BackupProgress::default();
+    let done = a.db.backup_in(member(sim, 0), CHAIN[0], &progress);
+    let mut is_there = done.is_ok();
+    may_lose_log(sim, done)?;
+    // The name of a directory is durable when the one in which it lies is synced.
+    sim.env().sync_dir("")?;
+    for n in 1..CHAIN.len() {
+        let first = 200 * n as i64;
+        for id in first..first + MORE {
+            let len = if id % 5 == 0 { LONG } else { 200 };
+            a.put(T, id, n as i64, len, Some(id))?;
+        }
+        a.put(T, n as i64, 70 + n as i64, 90, Some(80_000 + n as i64))?;
+        a.delete(T, 10 + n as i64)?;
+        a.commit()?;
+        if n == 1 {
+            // The log no longer makes the pages: recovery needs the images.
+            a.db.checkpoint()?;
+        }
+        if is_there {
+            let base = (member(sim, n - 1), CHAIN[n - 1].to_string());
+            let progress = BackupProgress::default();
+            let done = a.db.backup_onto_in(base, member(sim, n), CHAIN[n], &progress);
+            is_there = done.is_ok();
+            may_lose_log(sim, done)?;
+            sim.env().sync_dir("")?;
+        }
+    }
+    a.put(T, 5, 1, 60, Some(90_005))?;
+    a.commit()?;
+    a.db.checkpoint()
+}
+
+/// The numbers of the rows that a member of the chain must hold, by id.
+fn expected_of(member: usize) -> BTreeMap<i64, i64> {
+    let mut rows = expected(false);
+    for n in 1..=member as i64 {
+        rows.extend((200 * n..200 * n + MORE).map(|id| (id, n)));
+        rows.insert(n, 70 + n);
+        rows.remove(&(10 + n));
+    }
+    rows
+}
+
+/// Checks each member of the chain that has its marker.
+pub fn check_chain(sim: &SimEnv) -> std::result::Result<(), String> {
+    let bases: Vec<Arc<dyn Env>> = (0..CHAIN.len()).map(|n| member(sim, n)).collect();
+    for (n, name) in CHAIN.iter().enumerate() {
+        if !sim.disk().paths().contains(&format!("{name}/COMPLETE")) {
+            continue;
+        }
+        check_copy(member(sim, n), &bases[..n], &expected_of(n))
+            .map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
 }
 
 /// Adds and deletes rows.
@@ -178,15 +249,25 @@ pub fn check(sim: &SimEnv, is_armed: bool) -> std::result::Result<(), String> {
     if !sim.disk().paths().iter().any(|path| path == MARKER) {
         return Ok(());
     }
-    let problems = verify_backup_in(copy(sim), COPY).map_err(|e| e.to_string())?.problems;
+    check_copy(copy(sim), &[], &expected(is_armed))
+}
+
+/// Restores a complete copy, which must hold these rows.
+fn check_copy(
+    copy: Arc<dyn Env>,
+    bases: &[Arc<dyn Env>],
+    expected: &BTreeMap<i64, i64>,
+) -> std::result::Result<(), String> {
+    let checked = verify_backup_in(copy.clone(), COPY, bases).map_err(|e| e.to_string())?;
+    let problems = checked.problems;
     if !problems.is_empty() {
         return Err(format!("a copy with its marker: {problems:?}"));
     }
     let env: Arc<dyn Env> = Arc::new(MemEnv::new());
-    restore_backup_in(copy(sim), env.clone()).map_err(|e| e.to_string())?;
+    restore_backup_in(copy, env.clone(), bases).map_err(|e| e.to_string())?;
     let found = Database::open_with("restored", Options::new().env(env)).and_then(|db| read(&db));
     match found.map_err(|e| e.to_string())? {
-        (found, problems) if found == expected(is_armed) && problems.is_empty() => Ok(()),
+        (found, problems) if found == *expected && problems.is_empty() => Ok(()),
         (found, problems) => Err(format!("the copy holds {found:?}, problems {problems:?}")),
     }
 }

@@ -9,7 +9,8 @@ use evenkeel_io::SimEnv;
 use std::sync::Arc;
 
 /// The files that a close changes.
-pub const FILES: &[&str] = &["copies of pages", "pages", "log", "superblock", "hot pages"];
+pub const FILES: &[&str] =
+    &["copies of pages", "pages", "log", "copy of the checkpoint", "superblock", "hot pages"];
 /// Number of rows on a page, with the text below.
 const PER_PAGE: usize = 4;
 pub const ROWS: i64 = 390;
@@ -94,6 +95,7 @@ fn file(error: &Error) -> &'static str {
         _ if path.contains("pages/") => "pages",
         _ if path.contains("wal/") => "log",
         _ if path.contains("evenkeel.super") => "superblock",
+        _ if path.contains("evenkeel.checkpoint") => "copy of the checkpoint",
         _ if path.contains("evenkeel.warm") => "hot pages",
         _ => "another",
     }
