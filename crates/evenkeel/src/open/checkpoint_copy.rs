@@ -28,7 +28,7 @@ pub(crate) struct CheckpointCopies {
     found: Vec<String>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct State {
     /// The file with the copy of the checkpoint that the superblock names.
     present: Option<usize>,
@@ -89,12 +89,12 @@ impl CheckpointCopies {
             return Ok(None);
         }
         let copy = CheckpointCopy { checkpoint, first_block, blocks };
-        let mut state = self.state.lock();
+        let State { present, is_named } = *self.state.lock();
         let is_planted = fault_injection::is(Fault::OneCheckpointCopy);
-        let file = state.present.map_or(0, |file| if is_planted { file } else { 1 - file });
-        match write(rt, file, &copy, state.is_named[file]) {
+        let file = present.map_or(0, |file| if is_planted { file } else { 1 - file });
+        match write(rt, file, &copy, is_named[file]) {
             Ok(()) => {
-                state.is_named[file] = true;
+                self.state.lock().is_named[file] = true;
                 Ok(Some(file))
             }
             Err(error) if error.code().is_shortage() => Ok(None),
