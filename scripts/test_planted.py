@@ -23,6 +23,9 @@ OF_CRATES = [
     ("RemovalNotHeld", "evenkeel", "files_that_a_backup_copies_are_not_removed"),
     ("PagesCopiedAfterEnd", "evenkeel", "pages_are_copied_before_the_end_is_fixed"),
     ("UncommittedBySnapshot", "evenkeel-tables", "read_uncommitted_finds_each_changed_row_once_by_every_index"),
+    ("ChildrenBeforeStamp", "evenkeel", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
+    ("ParentNotLocked", "evenkeel", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
+    ("ParentBarrierSkipped", "evenkeel", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

@@ -66,6 +66,12 @@ pub enum Fault {
     UnloggedNotCopied,
     /// READ UNCOMMITTED takes the entries of an index that its snapshot sees.
     UncommittedBySnapshot,
+    /// A row that others may refer to is looked up in their table before it is deleted.
+    ChildrenBeforeStamp,
+    /// A new foreign key does not wait for operations that are in their final step in its parent.
+    ParentBarrierSkipped,
+    /// A row that refers to another one is written without a lock on the other one's key.
+    ParentNotLocked,
 }
 
 impl Fault {
@@ -99,6 +105,9 @@ impl Fault {
         Fault::PagesCopiedAfterEnd,
         Fault::UnloggedNotCopied,
         Fault::UncommittedBySnapshot,
+        Fault::ChildrenBeforeStamp,
+        Fault::ParentBarrierSkipped,
+        Fault::ParentNotLocked,
     ];
 }
 

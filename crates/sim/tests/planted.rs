@@ -70,6 +70,9 @@ const ELSEWHERE: &[Fault] = &[
     Fault::PagesCopiedAfterEnd,
     Fault::UnloggedNotCopied,
     Fault::UncommittedBySnapshot,
+    Fault::ChildrenBeforeStamp,
+    Fault::ParentBarrierSkipped,
+    Fault::ParentNotLocked,
 ];
 
 #[test]
