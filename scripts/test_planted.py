@@ -27,6 +27,9 @@ OF_CRATES = [
     ("ChangedBelowEndNotCopied", "evenkeel", "a_change_between_the_redo_and_the_end_of_the_base_is_copied"),
     ("RunOfBaseNotRestored", "evenkeel", "runs_of_the_base_are_not_copied_again_and_are_restored"),
     ("AnyBaseTaken", "evenkeel", "a_missing_or_wrong_base_is_refused_by_verify_and_restore"),
+    ("ChildrenBeforeStamp", "evenkeel", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
+    ("ParentNotLocked", "evenkeel", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
+    ("ParentBarrierSkipped", "evenkeel", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

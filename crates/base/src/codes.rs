@@ -119,6 +119,10 @@ codes! {
     TransactionEnded = Invalid, "the transaction has ended", "begin a new one";
     SavepointMissing = NotFound, "there is no such savepoint", "set it before rolling back to it";
     BuildCancelled = Cancelled, "the index build was cancelled", "repeat it if the index is wanted";
+    ForeignKeyInvalid = Invalid, "the foreign key is not possible", "change what the message names";
+    ForeignKeyNeeds = Invalid, "a foreign key needs the table, index or column", "drop the foreign key, or the table that has it, first";
+    ParentRowMissing = Invalid, "the row refers to a parent row that does not exist", "insert the parent row first, or give the key of an existing one";
+    RowReferenced = Invalid, "rows of another table refer to this row", "delete those rows first, or change what they refer to";
     CatalogDamaged = Corrupt, "the catalog contradicts itself", "run evenkeel check; restore from a backup, or save the rest with evenkeel salvage";
     // -- evenkeel
     DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";

@@ -75,6 +75,12 @@ pub enum Fault {
     AnyBaseTaken,
     /// READ UNCOMMITTED takes the entries of an index that its snapshot sees.
     UncommittedBySnapshot,
+    /// A row that others may refer to is looked up in their table before it is deleted.
+    ChildrenBeforeStamp,
+    /// A new foreign key does not wait for operations that are in their final step in its parent.
+    ParentBarrierSkipped,
+    /// A row that refers to another one is written without a lock on the other one's key.
+    ParentNotLocked,
 }
 
 impl Fault {
@@ -112,6 +118,9 @@ impl Fault {
         Fault::RunOfBaseNotRestored,
         Fault::AnyBaseTaken,
         Fault::UncommittedBySnapshot,
+        Fault::ChildrenBeforeStamp,
+        Fault::ParentBarrierSkipped,
+        Fault::ParentNotLocked,
     ];
 }
 

@@ -19,7 +19,9 @@ use crate::open::recovery::{Recovery, RecoveryReport};
 use crate::open::superfile::{SUPER_FILE, SuperFile, draw_timeline};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
-use evenkeel_format::superblock::{Features, SUPERBLOCK_VERSION, Superblock, Timeline};
+use evenkeel_format::superblock::{
+    FOREIGN_KEYS, Features, SUPERBLOCK_VERSION, Superblock, Timeline,
+};
 use evenkeel_io::{File, OpenMode, Runtime, lower_priority, processor_ns};
 use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
@@ -356,6 +358,10 @@ impl Engine {
         let log = recorder.log.clone();
         let superblock_found = [superfile.found(), copies.found()].concat();
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile, copies));
+        if !options.read_only {
+            let checkpointer = checkpointer.clone();
+            store.on_foreign_keys(move || checkpointer.set_incompatible(FOREIGN_KEYS))?;
+        }
         Ok(Engine {
             memory_size,
             warm: Arc::new(Warm::new(&rt, &pages, false)),

@@ -12,12 +12,15 @@
 //!          [prefix varint], [collation varint, checksum u32])
 //! counter: 1, value varint
 //! statistics: 1, rows varint, count varint, (different values varint)
+//! foreign key: 1, parent table id varint, on delete u8, on update u8 (0 restrict, 1 no action),
+//!          columns varint
+//! foreign key column: 1, column id varint, parent's column id varint
 //! ```
 //! Tables and indexes with a prefix or a collation in their parts begin with 2 instead of 1.
 
 use crate::types::{ColumnType, Value, ValueRef};
 use crate::{Reader, key::KeyPart, put_bytes, put_varint};
-use evenkeel_base::{Lsn, PageNo, Result, TreeId};
+use evenkeel_base::{Lsn, PageNo, Result, TableId, TreeId};
 
 /// Kinds of catalog entries: the second part of the system table's key.
 pub mod entry_kind {
@@ -31,7 +34,11 @@ pub mod entry_kind {
     pub const COUNTER: u8 = 4;
     /// Statistics of the values of a key: of an index by its id, of the clustered key by 0.
     pub const STATISTICS: u8 = 5;
-    // Kinds 6 to 31 are reserved: foreign keys, dictionaries, wrapped keys.
+    /// A foreign key of a table, by its number in the table.
+    pub const FOREIGN_KEY: u8 = 6;
+    /// A column of a foreign key: the number of the key * 32 + the position of the column.
+    pub const FOREIGN_KEY_COLUMN: u8 = 7;
+    // Kinds 8 to 31 are reserved: dictionaries, wrapped keys.
 }
 
 const VERSION: u64 = 1;
@@ -377,6 +384,105 @@ impl StatisticsEntry {
     }
 }
 
+/// What a foreign key does when its parent row is deleted, or gets another key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReferenceAction {
+    /// The change is refused while rows refer to the parent row.
+    #[default]
+    Restrict,
+    /// As `Restrict`; a name of its own because programs show it.
+    NoAction,
+}
+
+impl ReferenceAction {
+    fn code(self) -> u8 {
+        match self {
+            ReferenceAction::Restrict => 0,
+            ReferenceAction::NoAction => 1,
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>, field: &'static str) -> Result<ReferenceAction> {
+        match r.u8()? {
+            0 => Ok(ReferenceAction::Restrict),
+            1 => Ok(ReferenceAction::NoAction),
+            code => Err(r.newer(field, code)),
+        }
+    }
+}
+
+/// A foreign key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignKeyEntry {
+    /// The table that its rows refer to.
+    pub parent: TableId,
+    /// What a delete of a parent row does.
+    pub on_delete: ReferenceAction,
+    /// What a change of a parent row's key does.
+    pub on_update: ReferenceAction,
+    /// The number of its columns: as many entries of their own follow.
+    pub columns: u8,
+}
+
+impl ForeignKeyEntry {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, VERSION);
+        put_varint(out, u64::from(self.parent.0));
+        out.push(self.on_delete.code());
+        out.push(self.on_update.code());
+        put_varint(out, u64::from(self.columns));
+    }
+
+    /// Decodes. # Errors: `BadEncoding`, `NewerFormat`.
+    pub fn decode(body: &[u8]) -> Result<ForeignKeyEntry> {
+        let mut r = Reader::new(body, "catalog foreign key");
+        version(&mut r)?;
+        let entry = ForeignKeyEntry {
+            parent: TableId(r.varint32()?),
+            on_delete: ReferenceAction::decode(&mut r, "on delete")?,
+            on_update: ReferenceAction::decode(&mut r, "on update")?,
+            columns: match r.varint()? {
+                count @ 1..=32 => count as u8,
+                _ => return Err(r.bad("number of columns of a foreign key")),
+            },
+        };
+        // Zero is kept for parents that do not exist yet.
+        if entry.parent == TableId::ZERO {
+            return Err(r.newer("parent", 0));
+        }
+        r.finish()?;
+        Ok(entry)
+    }
+}
+
+/// A column of a foreign key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignKeyColumnEntry {
+    /// Its id in the table that has the key.
+    pub column: u16,
+    /// The id of the parent's column whose values it has.
+    pub parent_column: u16,
+}
+
+impl ForeignKeyColumnEntry {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, VERSION);
+        put_varint(out, u64::from(self.column));
+        put_varint(out, u64::from(self.parent_column));
+    }
+
+    /// Decodes. # Errors: `BadEncoding`, `NewerFormat`.
+    pub fn decode(body: &[u8]) -> Result<ForeignKeyColumnEntry> {
+        let mut r = Reader::new(body, "catalog foreign key column");
+        version(&mut r)?;
+        let (column, parent_column) = (u16_of(&mut r)?, u16_of(&mut r)?);
+        r.finish()?;
+        Ok(ForeignKeyColumnEntry { column, parent_column })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,6 +505,30 @@ mod tests {
         long.clear();
         StatisticsEntry { rows: 1, distinct: vec![1; parts + 1] }.encode(&mut long);
         assert!(StatisticsEntry::decode(&long).is_err());
+    }
+
+    #[test]
+    fn foreign_keys_round_trip() {
+        let (on_delete, on_update) = (ReferenceAction::NoAction, ReferenceAction::Restrict);
+        let key = ForeignKeyEntry { parent: TableId(300), on_delete, on_update, columns: 32 };
+        let mut body = Vec::new();
+        key.encode(&mut body);
+        assert_eq!(ForeignKeyEntry::decode(&body).expect("decodes"), key);
+        (0..body.len()).for_each(|n| assert!(ForeignKeyEntry::decode(&body[..n]).is_err()));
+        for wrong in [
+            ForeignKeyEntry { parent: TableId::ZERO, ..key },
+            ForeignKeyEntry { columns: 0, ..key },
+            ForeignKeyEntry { columns: 33, ..key },
+        ] {
+            body.clear();
+            wrong.encode(&mut body);
+            assert!(ForeignKeyEntry::decode(&body).is_err(), "{wrong:?}");
+        }
+        let column = ForeignKeyColumnEntry { column: 700, parent_column: 3 };
+        body.clear();
+        column.encode(&mut body);
+        assert_eq!(ForeignKeyColumnEntry::decode(&body).expect("decodes"), column);
+        (0..body.len()).for_each(|n| assert!(ForeignKeyColumnEntry::decode(&body[..n]).is_err()));
     }
 
     #[test]

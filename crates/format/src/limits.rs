@@ -6,6 +6,8 @@ pub const COLUMNS_MAX: usize = 1_017;
 pub const COLUMNS_EVER_MAX: usize = 4_000;
 /// Secondary indexes of a table.
 pub const INDEXES_MAX: usize = 64;
+/// Foreign keys of a table.
+pub const FOREIGN_KEYS_MAX: usize = 64;
 /// Parts of a key.
 pub const KEY_PARTS_MAX: usize = 32;
 /// A clustered key is at most page size / this.

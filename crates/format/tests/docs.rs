@@ -429,6 +429,8 @@ fn types_and_catalog_decode_as_documented() {
         ("index", entry_kind::INDEX.into()),
         ("counter", entry_kind::COUNTER.into()),
         ("statistics", entry_kind::STATISTICS.into()),
+        ("foreign key", entry_kind::FOREIGN_KEY.into()),
+        ("foreign key column", entry_kind::FOREIGN_KEY_COLUMN.into()),
     ];
     numbers("row.md", "catalog", &kinds);
 }

@@ -167,7 +167,7 @@ fn superblocks_of_newer_versions_are_refused() {
         "parent timeline",
     ]));
     // An unknown bit of the others is for the caller, or kept.
-    known.extend([("incompatible features", Bits(0)), ("fork", Any)]);
+    known.extend([("incompatible features", Bits(1)), ("fork", Any)]);
     for part in ["page version", "run version", "catalog version"] {
         known.push((part, Values(&[1])));
     }
@@ -589,10 +589,10 @@ fn page_ops_of_newer_versions_are_refused() {
 /// Bodies of the catalog: a name, bytes, and their decoder.
 type Body = (&'static str, Vec<u8>, fn(&[u8]) -> Result<()>);
 
-fn bodies() -> [Body; 5] {
+fn bodies() -> [Body; 7] {
     let parts = vec![catalog::PartEntry::whole(3, true)];
-    let mut bytes = [const { Vec::new() }; 5];
-    let [table, column, index, counter, statistics] = &mut bytes;
+    let mut bytes = [const { Vec::new() }; 7];
+    let [table, column, index, counter, statistics, foreign, foreign_column] = &mut bytes;
     let primary = parts.clone();
     let entry = catalog::TableEntry {
         tree: TreeId(5),
@@ -617,13 +617,21 @@ fn bodies() -> [Body; 5] {
     catalog::IndexEntry { unique: true, primary: false, state, parts }.encode(index);
     catalog::encode_counter(7, counter);
     catalog::StatisticsEntry { rows: 5, distinct: vec![1] }.encode(statistics);
-    let [table, column, index, counter, statistics] = bytes;
+    let (on_delete, on_update) = (catalog::ReferenceAction::Restrict, Default::default());
+    let parent = TableId(5);
+    catalog::ForeignKeyEntry { parent, on_delete, on_update, columns: 2 }.encode(foreign);
+    catalog::ForeignKeyColumnEntry { column: 4, parent_column: 6 }.encode(foreign_column);
+    let [table, column, index, counter, statistics, foreign, foreign_column] = bytes;
     [
         ("table", table, |b| catalog::TableEntry::decode(b).map(|_| ())),
         ("column", column, |b| catalog::ColumnEntry::decode(b).map(|_| ())),
         ("index", index, |b| catalog::IndexEntry::decode(b).map(|_| ())),
         ("counter", counter, |b| catalog::decode_counter(b).map(|_| ())),
         ("statistics", statistics, |b| catalog::StatisticsEntry::decode(b).map(|_| ())),
+        ("foreign key", foreign, |b| catalog::ForeignKeyEntry::decode(b).map(|_| ())),
+        ("foreign key column", foreign_column, |b| {
+            catalog::ForeignKeyColumnEntry::decode(b).map(|_| ())
+        }),
     ]
 }
 
@@ -648,6 +656,9 @@ fn catalog_bodies_of_newer_versions_are_refused() {
                     ("part flags", last, Bits(7)),
                 ],
             ),
+            "foreign key" => {
+                (&[1], &[("on delete", 2, Values(&[0, 1])), ("on update", 3, Values(&[0, 1]))])
+            }
             _ => (&[1], &[]),
         };
         let sample = Sample { bytes, at: 0, seal: &|_| (), decode: &decode };

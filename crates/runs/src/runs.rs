@@ -416,7 +416,22 @@ impl Runs {
     /// Of reading and decoding storage.
     pub fn current(&self, index: IndexId, key: &[u8], f: &mut CurrentFn<'_>) -> Result<()> {
         let mut decided: Option<Vec<u8>> = None;
-        while !self.current_in_view(index, key, &mut decided, f)? {}
+        while !self.current_in_view(index, (key, true), &mut decided, f)? {}
+        Ok(())
+    }
+
+    /// As `current`, for every key that begins with the whole parts in `prefix`.
+    ///
+    /// # Errors
+    /// As `current`.
+    pub fn current_under(
+        &self,
+        index: IndexId,
+        prefix: &[u8],
+        f: &mut CurrentFn<'_>,
+    ) -> Result<()> {
+        let mut decided: Option<Vec<u8>> = None;
+        while !self.current_in_view(index, (prefix, false), &mut decided, f)? {}
         Ok(())
     }
 
@@ -426,12 +441,13 @@ impl Runs {
     fn current_in_view(
         &self,
         index: IndexId,
-        key: &[u8],
+        (key, is_whole): (&[u8], bool),
         decided: &mut Option<Vec<u8>>,
         f: &mut CurrentFn<'_>,
     ) -> Result<bool> {
         let view = self.view(index)?;
-        let mut merger = Merger::new(self.sources_of_key(&view, index, key)?, Direction::Forward);
+        let sources = self.sources_of_key(&view, index, (key, is_whole))?;
+        let mut merger = Merger::new(sources, Direction::Forward);
         match decided {
             None => merger.seek(Some(key))?,
             Some(last) => merger.seek(Some(&[&last[..], &[0]].concat()))?,
@@ -454,14 +470,19 @@ impl Runs {
         Ok(true)
     }
 
-    /// The sources that may hold entries with these column bytes.
-    fn sources_of_key(&self, view: &IndexView, index: IndexId, key: &[u8]) -> Result<Vec<Source>> {
+    /// The sources that may hold entries with these column bytes; filters know whole keys only.
+    fn sources_of_key(
+        &self,
+        view: &IndexView,
+        index: IndexId,
+        (key, is_whole): (&[u8], bool),
+    ) -> Result<Vec<Source>> {
         let (end, hash) = (prefix_end(key), hash_key(key));
         let memory = |m: &Arc<Memtable>| Source::Memory(MemIter::of_index(m.clone(), index));
         let mut sources: Vec<Source> = view.memtables.iter().map(memory).collect();
         let bounds = Arc::new(Bounds { low: key.to_vec(), high: end.clone() });
         for run in &*view.runs {
-            if self.may_contain(run, key, end.as_deref(), hash)? {
+            if !is_whole || self.may_contain(run, key, end.as_deref(), hash)? {
                 sources.push(self.run_source(run, &bounds, None));
             }
         }

@@ -1,14 +1,15 @@
 //! The catalog, read from the rows of its tree: the tables that can be decoded, and those of which
 //! something is missing.
 
-use crate::definition::{Column, Decoder, Definition, Index};
+use crate::definition::{Column, Decoder, Definition, ForeignKey, Index};
 use crate::leaves::KeyRange;
 use crate::picture::{Found, Picture};
 use evenkeel_base::{Code, Error, Result, TreeId};
 use evenkeel_format::catalog::{
-    ColumnEntry, IndexEntry, PartEntry, TableEntry, decode_counter, entry_kind,
+    ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, IndexEntry, PartEntry, TableEntry,
+    decode_counter, entry_kind,
 };
-use evenkeel_format::limits::TABLE_NAME_BYTES_MAX;
+use evenkeel_format::limits::{KEY_PARTS_MAX, TABLE_NAME_BYTES_MAX};
 use evenkeel_format::{ColumnType, Value};
 use std::collections::BTreeMap;
 
@@ -82,6 +83,7 @@ fn own() -> Definition {
         },
         columns: types.into_iter().enumerate().map(column).collect(),
         indexes: Vec::new(),
+        foreign_keys: Vec::new(),
     }
 }
 
@@ -157,6 +159,10 @@ struct Loading {
     entry: Option<TableEntry>,
     columns: Vec<Column>,
     indexes: Vec<Index>,
+    /// By number.
+    foreign_keys: BTreeMap<u32, (String, ForeignKeyEntry)>,
+    /// By item.
+    foreign_key_columns: BTreeMap<u32, ForeignKeyColumnEntry>,
     counter: u64,
 }
 
@@ -177,6 +183,14 @@ impl Loading {
                 self.indexes.push(Index { name: from.name, entry });
             }
             entry_kind::COUNTER if item == 0 => self.counter = decode_counter(&from.body)?,
+            entry_kind::FOREIGN_KEY => {
+                let key = ForeignKeyEntry::decode(&from.body)?;
+                self.foreign_keys.insert(item, (from.name, key));
+            }
+            entry_kind::FOREIGN_KEY_COLUMN => {
+                let column = ForeignKeyColumnEntry::decode(&from.body)?;
+                self.foreign_key_columns.insert(item, column);
+            }
             // Other counters, statistics, and kinds of later versions are not needed.
             _ => {}
         }
@@ -202,13 +216,17 @@ impl Catalog {
             Ok(())
         })?;
         catalog.problems.append(&mut problems);
+        let (mut ids, mut keys) = (Vec::new(), Vec::new());
         for (id, table) in loading {
-            let Loading { name, entry, mut columns, indexes, counter } = table;
+            let Loading { name, entry, mut columns, indexes, counter, .. } = table;
             columns.sort_by_key(|column| column.id);
             match entry {
                 Some(entry) => {
-                    let def = Definition { name, entry, columns, indexes };
+                    let def =
+                        Definition { name, entry, columns, indexes, foreign_keys: Vec::new() };
                     catalog.tables.push(Known { def, counter });
+                    ids.push(id);
+                    keys.push((table.foreign_keys, table.foreign_key_columns));
                 }
                 // A counter that was written during the DROP of its table.
                 None if columns.is_empty() && indexes.is_empty() => {}
@@ -221,6 +239,33 @@ impl Catalog {
                 }
             }
         }
+        for (at, (keys, columns)) in keys.into_iter().enumerate() {
+            catalog.name_foreign_keys(at, &ids, &keys, &columns);
+        }
         Ok(catalog)
+    }
+
+    /// Gives the table at a position its foreign keys, by names; `ids` are those of all tables.
+    fn name_foreign_keys(
+        &mut self,
+        at: usize,
+        ids: &[u32],
+        keys: &BTreeMap<u32, (String, ForeignKeyEntry)>,
+        columns: &BTreeMap<u32, ForeignKeyColumnEntry>,
+    ) {
+        for (number, (name, entry)) in keys {
+            let first = number.saturating_mul(KEY_PARTS_MAX as u32);
+            let columns = (0..u32::from(entry.columns)).map(|position| {
+                let column = columns.get(&first.saturating_add(position));
+                // No column has this id, so its name is lost.
+                column.map_or((u16::MAX, u16::MAX), |c| (c.column, c.parent_column))
+            });
+            let columns: Vec<(u16, u16)> = columns.collect();
+            let parent = ids.iter().position(|id| *id == entry.parent.0);
+            let parent = parent.map(|parent| &self.tables[parent].def);
+            let (actions, child) = ((entry.on_delete, entry.on_update), &self.tables[at].def);
+            let key = ForeignKey::new(child, parent, name, actions, &columns);
+            self.tables[at].def.foreign_keys.push(key);
+        }
     }
 }

@@ -5,13 +5,16 @@
 //! in that order.
 
 use evenkeel::{ColumnSpec, IndexSpec, PartSpec, TableDef, TableSpec};
-use evenkeel_base::{Code, Error, Result};
-use evenkeel_format::catalog::{ColumnEntry, IndexEntry, IndexState, PartEntry, TableEntry};
+use evenkeel_base::{Code, Error, Result, TableId};
+use evenkeel_format::catalog::{
+    ColumnEntry, IndexEntry, IndexState, PartEntry, ReferenceAction, TableEntry,
+};
 use evenkeel_format::overflow::OverflowRef;
 use evenkeel_format::{
     Field, Form, KeyPart, RowColumn, RowLayout, Value, Weigher, row_version, text,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A column.
 #[derive(Clone, Debug)]
@@ -44,10 +47,13 @@ pub struct Definition {
     pub columns: Vec<Column>,
     /// Its indexes.
     pub indexes: Vec<Index>,
+    /// Its foreign keys.
+    pub foreign_keys: Vec<ForeignKey>,
 }
 
-impl From<&TableDef> for Definition {
-    fn from(def: &TableDef) -> Definition {
+impl Definition {
+    /// The engine's definition; `parent` has those of other tables.
+    pub fn of(def: &TableDef, parent: &dyn Fn(TableId) -> Option<Arc<TableDef>>) -> Definition {
         let columns = def.columns.iter().map(|c| Column {
             id: c.id,
             name: c.name.clone(),
@@ -55,12 +61,22 @@ impl From<&TableDef> for Definition {
         });
         let indexes =
             def.indexes.iter().map(|i| Index { name: i.name.clone(), entry: i.entry.clone() });
-        Definition {
+        let mut made = Definition {
             name: def.name.clone(),
             entry: def.entry.clone(),
             columns: columns.collect(),
             indexes: indexes.collect(),
+            foreign_keys: Vec::new(),
+        };
+        let empty = |id| Definition::of(&TableDef { foreign_keys: Vec::new(), ..id }, &|_| None);
+        for key in &def.foreign_keys {
+            let of_parent = parent(key.parent).map(|parent| empty(TableDef::clone(&parent)));
+            let actions = (key.on_delete, key.on_update);
+            let named =
+                ForeignKey::new(&made, of_parent.as_ref(), &key.name, actions, &key.columns);
+            made.foreign_keys.push(named);
         }
+        made
     }
 }
 
@@ -75,6 +91,45 @@ fn part(entry: &PartEntry, column: &ColumnEntry) -> KeyPart {
         }
     };
     KeyPart { ty: column.ty, nullable: column.nullable, desc: entry.desc, form }
+}
+
+/// A foreign key, by names.
+#[derive(Clone, Debug)]
+pub struct ForeignKey {
+    /// Its name.
+    pub name: String,
+    /// Its columns.
+    pub columns: Vec<String>,
+    /// The table that its rows refer to.
+    pub parent: String,
+    /// That table's columns.
+    pub parent_columns: Vec<String>,
+    /// What a delete of a parent row does.
+    pub on_delete: ReferenceAction,
+    /// What a change of a parent row's key does.
+    pub on_update: ReferenceAction,
+}
+
+impl ForeignKey {
+    /// Names of what the catalog has by ids; "?" for what is lost.
+    pub fn new(
+        child: &Definition,
+        parent: Option<&Definition>,
+        name: &str,
+        (on_delete, on_update): (ReferenceAction, ReferenceAction),
+        columns: &[(u16, u16)],
+    ) -> ForeignKey {
+        let own = columns.iter().map(|(id, _)| child.column_name(*id).to_string());
+        let of_parent = columns.iter().map(|(_, id)| parent.map_or("?", |p| p.column_name(*id)));
+        ForeignKey {
+            name: name.to_string(),
+            columns: own.collect(),
+            parent: parent.map_or("?", |parent| &parent.name).to_string(),
+            parent_columns: of_parent.map(str::to_string).collect(),
+            on_delete,
+            on_update,
+        }
+    }
 }
 
 /// A table as this program can make it in a new database.
@@ -142,6 +197,13 @@ impl Definition {
                 Ok(parts) => spec = spec.index(IndexSpec { name, parts, unique }),
                 Err(why) => notes.push(format!("index {name} is left out: {why}")),
             }
+        }
+        for key in &self.foreign_keys {
+            notes.push(format!(
+                "foreign key {} is left out: its rows may be lost; in SQL it is {}",
+                key.name,
+                crate::sql::foreign_key(self, key)
+            ));
         }
         Rebuilt { spec, notes }
     }

@@ -74,10 +74,13 @@ impl Dump {
         }
         self.check_count(names.len())?;
         let mut files = self.files(out)?;
+        let all =
+            db.tables().iter().map(|table| db.definition(table)).collect::<Result<Vec<_>>>()?;
+        let by_id = |id| all.iter().find(|def| def.id == id).cloned();
         let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
         let mut dumped = Vec::new();
         for table in names {
-            let def = Definition::from(&*db.definition(&table)?);
+            let def = Definition::of(&*db.definition(&table)?, &by_id);
             let mut scan = txn.table(&table)?.scan(Range::ALL, Direction::Forward)?;
             let (mut row, mut rows) = (Row::new(), 0);
             let mut lines = files.begin(&def)?;

@@ -1,9 +1,9 @@
 //! Definitions and values as SQL in MariaDB's dialect. Every value is written so that MariaDB reads
 //! the same value back; a value that MariaDB cannot hold is an error, never another value.
 
-use crate::definition::{Column, Definition};
+use crate::definition::{Column, Definition, ForeignKey};
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_format::catalog::PartEntry;
+use evenkeel_format::catalog::{PartEntry, ReferenceAction};
 use evenkeel_format::text::{civil, date, datetime, decimal, hex};
 use evenkeel_format::{ColumnType, Value};
 use std::fmt::Write;
@@ -149,7 +149,33 @@ pub fn create(def: &Definition) -> Result<String> {
     let options = "ENGINE=EVENKEEL DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nopad_bin";
     let name = table_name(&def.name);
     let _ = writeln!(text, "CREATE TABLE {name} (\n  {}\n) {options};", lines.join(",\n  "));
+    for key in &def.foreign_keys {
+        // The server's tables of this engine take no foreign keys yet, and the parent may follow.
+        let _ = writeln!(text, "-- When all tables are loaded: {}", foreign_key(def, key));
+    }
     Ok(text)
+}
+
+/// The statement that adds a foreign key, in one line.
+pub fn foreign_key(def: &Definition, key: &ForeignKey) -> String {
+    let list = |names: &[String]| names.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(", ");
+    let action = |action| match action {
+        ReferenceAction::Restrict => "RESTRICT",
+        ReferenceAction::NoAction => "NO ACTION",
+    };
+    let text = format!(
+        "ALTER TABLE {} ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({}) ON DELETE {} ON \
+         UPDATE {};",
+        table_name(&def.name),
+        quoted(&key.name),
+        list(&key.columns),
+        table_name(&key.parent),
+        list(&key.parent_columns),
+        action(key.on_delete),
+        action(key.on_update)
+    );
+    // In a comment a name must not begin a line.
+    text.replace(|c: char| c.is_control(), " ")
 }
 
 /// Appends `(value, ...)`.

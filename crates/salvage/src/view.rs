@@ -7,7 +7,8 @@ use crate::picture::Picture;
 use crate::source::{From, Source, read_file};
 use evenkeel_base::{Code, Error, IndexId, Lsn, PageNo, Result};
 use evenkeel_format::catalog::{
-    ColumnEntry, IndexEntry, StatisticsEntry, TableEntry, decode_counter, entry_kind,
+    ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, IndexEntry, StatisticsEntry, TableEntry,
+    decode_counter, entry_kind,
 };
 use evenkeel_format::node::Node;
 use evenkeel_format::overflow::{KIND_OVERFLOW, OverflowPage};
@@ -306,6 +307,12 @@ fn catalog(source: Source, out: &mut dyn Write) -> Result<()> {
             entry_kind::COUNTER => decode_counter(body).map(|n| format!("counter {n}")),
             entry_kind::STATISTICS => {
                 StatisticsEntry::decode(body).map(|e| format!("statistics {e:?}"))
+            }
+            entry_kind::FOREIGN_KEY => {
+                ForeignKeyEntry::decode(body).map(|e| format!("foreign key {e:?}"))
+            }
+            entry_kind::FOREIGN_KEY_COLUMN => {
+                ForeignKeyColumnEntry::decode(body).map(|e| format!("foreign key column {e:?}"))
             }
             other => Ok(format!("kind {other}: {}", short(body))),
         };

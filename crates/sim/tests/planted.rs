@@ -74,6 +74,9 @@ const ELSEWHERE: &[Fault] = &[
     Fault::RunOfBaseNotRestored,
     Fault::AnyBaseTaken,
     Fault::UncommittedBySnapshot,
+    Fault::ChildrenBeforeStamp,
+    Fault::ParentBarrierSkipped,
+    Fault::ParentNotLocked,
 ];
 
 #[test]

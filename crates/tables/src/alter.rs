@@ -282,6 +282,13 @@ impl Store {
             let moves = change.moves(&old.def, &def);
             changed.push(Changed { table, def, gone, moves, mark: change.mark });
         }
+        for Changed { table, .. } in &changed {
+            let def_of = |table: &Arc<Table>| {
+                let new = changed.iter().find(|changed| Arc::ptr_eq(changed.table, table));
+                new.map_or_else(|| (*table.layout().def).clone(), |changed| changed.def.clone())
+            };
+            table.links.check_after(&def_of)?;
+        }
         let mut closed = Vec::new();
         for Changed { table, .. } in changed.iter().filter(|c| c.moves) {
             table.close(&self.rt, self.lock_wait(), wait)?;

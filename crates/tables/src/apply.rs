@@ -7,7 +7,7 @@ use crate::buffers::Buffers;
 use crate::row_op::{Expect, RowOp, Services, WriteStop, record_bytes};
 use crate::table::{Table, TableState};
 use crate::transaction::TableTxn;
-use crate::write::{Applied, row_flags};
+use crate::write_parts::{Applied, row_flags};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp, TxnId};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_format::overflow::OVERFLOW_REF_BYTES;

@@ -4,8 +4,8 @@
 //!
 //! A row with an obstacle (a cell at its key, another transaction's lock, a schema change) is
 //! inserted singly by `insert`, which waits, rolls back or fails. Rows with overflow chains are
-//! inserted singly too, and so are rows of tables with unique indexes or with indexes that store
-//! values in entries.
+//! inserted singly too, and so are rows of tables with unique indexes, with indexes that store
+//! values in entries, or with foreign keys.
 
 use crate::table::{EpochPin, Table, TableState, Use};
 use crate::transaction::TableTxn;
@@ -245,7 +245,10 @@ impl TableTxn {
             };
             batch.entries.extend(layout.indexes.iter().map(entry));
         }
-        if layout.key.is_empty() || layout.indexes.iter().any(|i| i.checks_unique() || i.stores()) {
+        if layout.key.is_empty()
+            || layout.indexes.iter().any(|i| i.checks_unique() || i.stores())
+            || !layout.def.foreign_keys.is_empty()
+        {
             return Ok(false);
         }
         let auto = layout.auto_increment.filter(|_| row.number.is_some());

@@ -5,6 +5,7 @@
 //! of table 0 are the next ids. DDL changes the catalog one statement at a time; counters are
 //! changed under their own latch.
 
+use crate::foreign::ForeignLoading;
 use crate::range::Range;
 use crate::row::Row;
 use crate::schema::{ColumnDef, ColumnSpec, IndexDef, TableDef, TableSpec};
@@ -109,6 +110,17 @@ impl Catalog {
         among.cloned().collect()
     }
 
+    /// The table with an id.
+    pub fn by_id(&self, id: TableId) -> Option<Arc<Table>> {
+        let tables = self.by_name.read();
+        tables.values().find(|t| t.id() == id).cloned()
+    }
+
+    /// All tables.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        self.by_name.read().values().cloned().collect()
+    }
+
     pub fn put(&self, name: &str, table: Arc<Table>) {
         self.by_name.write().insert(name.to_string(), table);
     }
@@ -133,6 +145,7 @@ struct Loading {
     entry: Option<TableEntry>,
     columns: Vec<ColumnDef>,
     indexes: Vec<IndexDef>,
+    foreign_keys: ForeignLoading,
     counters: [u64; COUNTERS as usize],
     statistics: BTreeMap<IndexId, StatisticsEntry>,
 }
@@ -185,6 +198,8 @@ impl Loading {
             entry_kind::STATISTICS => {
                 self.statistics.insert(IndexId(item), StatisticsEntry::decode(body)?);
             }
+            entry_kind::FOREIGN_KEY => self.foreign_keys.take_key(item, name, body)?,
+            entry_kind::FOREIGN_KEY_COLUMN => self.foreign_keys.take_column(item, body)?,
             _ => return Err(unknown_kind(table, kind)),
         }
         Ok(())
@@ -209,7 +224,9 @@ impl Store {
                     Some(next) if kind == entry_kind::COUNTER => {
                         next.restart(decode_counter(body)?)
                     }
-                    _ if kind > entry_kind::STATISTICS => return Err(unknown_kind(0, kind)),
+                    _ if kind > entry_kind::FOREIGN_KEY_COLUMN => {
+                        return Err(unknown_kind(0, kind));
+                    }
                     _ => return Err(damaged(0, "unknown next id")),
                 }
                 continue;
@@ -219,6 +236,7 @@ impl Store {
         for (id, loading) in tables {
             self.open_table(TableId(id), loading)?;
         }
+        self.link_all()?;
         let trees = self.catalog.next[NextId::Tree as usize].next.load(Ordering::SeqCst);
         self.new_trees_from.store(trees, Ordering::SeqCst);
         Ok(())
@@ -232,7 +250,8 @@ impl Store {
         let tree = self.trees.open(entry.tree, entry.root);
         let Loading { name, mut columns, indexes, counters, statistics, .. } = loading;
         columns.sort_by_key(|c| c.id);
-        let def = TableDef { id, name: name.clone(), entry, columns, indexes };
+        let foreign_keys = loading.foreign_keys.finish().map_err(|what| damaged(id.0, what))?;
+        let def = TableDef { id, name: name.clone(), entry, columns, indexes, foreign_keys };
         for index in &def.indexes {
             self.runs.add_index(run_spec(index));
         }
@@ -303,7 +322,7 @@ impl Store {
         for index in &def.indexes {
             self.put_index(txn, def.id, index)?;
         }
-        Ok(())
+        def.foreign_keys.iter().try_for_each(|key| self.put_foreign_key(txn, def.id, key))
     }
 
     /// Writes the row of an index.

@@ -2,7 +2,8 @@
 //! against the rows as multisets of (key bytes, primary key), both directions, at one snapshot.
 //!
 //! One pass sums a hash per index over the rows and over the entries. Only if the sums differ,
-//! further passes look for the first differing entries and rows.
+//! further passes look for the first differing entries and rows. A table with foreign keys is then
+//! read once more, and each row that it refers to is looked up.
 
 use crate::Store;
 use crate::row::Row;
@@ -15,6 +16,8 @@ use evenkeel_tree::{Direction, Problem, overflow};
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
+
+mod foreign;
 
 /// Problems listed at most for each index.
 const PROBLEMS_MAX: usize = 10;
@@ -44,6 +47,8 @@ pub struct TableCheck {
     pub rows_damaged: bool,
     /// Pages are in use that no row needs.
     pub pages_unreachable: bool,
+    /// References of rows, by foreign keys, to rows that do not exist.
+    pub rows_without_parent: u64,
 }
 
 /// The stage of a check.
@@ -140,8 +145,11 @@ impl Store {
     ) -> Result<TableCheck> {
         let mut txn = self.begin(Isolation::RepeatableRead, Access::ReadOnly);
         let table = self.table(name)?;
-        // Use the table first, so that it is not emptied after the snapshot.
+        // Use the tables first, so that none is emptied or rebuilt after the snapshot.
         txn.use_table(&table)?;
+        for link in table.links.get().iter().flat_map(|links| &links.parents) {
+            txn.use_table(&link.parent()?)?;
+        }
         let at = txn.take_snapshot()?;
         let state = table.state();
         let report = TableCheck::default();
@@ -177,7 +185,10 @@ impl Checker<'_> {
             let rows = wanted.as_ref().map(|sums| sums[i]);
             self.index(index, rows, (3 * i, parts))?;
         }
-        Ok(())
+        match self.report.rows_damaged {
+            true => Ok(()),
+            false => self.foreign_keys(),
+        }
     }
 
     /// Checks the files of an index and, if the rows could be read, its entries; `part` of `parts`

@@ -14,6 +14,7 @@
 
 use crate::build::BuildProgress;
 use crate::catalog::run_spec;
+use crate::foreign::check_loadable;
 use crate::load::{Closed, Loader};
 use crate::schema::{IndexDef, IndexSpec};
 use crate::store::Store;
@@ -80,6 +81,7 @@ impl Store {
     ) -> Result<TableCopy> {
         let table = self.table(name)?;
         let ddl = self.lock_ddl(name, &table, &SchemaWait::default())?;
+        check_loadable(&table)?;
         let old = table.state();
         self.check_empty(&old)?;
         let mut def = (*old.layout.def).clone();

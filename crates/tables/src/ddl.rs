@@ -8,6 +8,7 @@
 
 use crate::alter::Changed;
 use crate::catalog::{AUTO_INCREMENT, COUNTERS, NextId, run_spec};
+use crate::foreign::foreign_keys_of;
 use crate::schema::{TableDef, TableSpec, check_table_name};
 use crate::statistics::CLUSTERED;
 use crate::store::Store;
@@ -51,14 +52,26 @@ impl Store {
         spec: &TableSpec,
         temporary: bool,
     ) -> Result<Arc<Table>> {
-        let _names = self.lock(&self.names, &SchemaWait::default())?;
+        let wait = SchemaWait::default();
+        // In the order of rename: tables first, then names.
+        let parents = self.parents_of(name, spec, temporary)?;
+        let mut held = Vec::new();
+        for parent in &parents {
+            held.push(self.lock_ddl(&parent.layout().def.name, parent, &wait)?);
+        }
+        let _names = self.lock(&self.names, &wait)?;
         self.check_free(name)?;
         let rules = self.rules;
         // Check with placeholder ids before any are used.
-        let def = TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
+        let mut def = TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
+        def.foreign_keys = foreign_keys_of(&def, spec, &parents)?;
         Layout::new(Arc::new(def), 1, rules)?.check_row_fits(self.pages.page_size())?;
         let id = TableId(self.next_id(NextId::Table)?);
         let mut def = TableDef::new(id, name, spec, || IndexId::ZERO, rules)?;
+        def.foreign_keys = foreign_keys_of(&def, spec, &parents)?;
+        if !def.foreign_keys.is_empty() {
+            self.announce_foreign_keys()?;
+        }
         self.number_indexes(&mut def)?;
         let tree = self.new_tree(&mut def)?;
         let layout = Arc::new(Layout::new(Arc::new(def), 1, rules)?);
@@ -71,6 +84,7 @@ impl Store {
             self.runs.add_index(run_spec(index));
         }
         table.set_born(born);
+        self.link_new(&table, &parents)?;
         self.catalog.put(name, table.clone());
         if !temporary {
             self.tell_of_indexed_key(&layout.def);
@@ -217,6 +231,7 @@ impl Store {
     fn drop_table_now(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table, wait)?;
+        table.links.check_unreferenced(&table)?;
         table.close(&self.rt, self.lock_wait(), wait)?;
         let state = table.state();
         // Threads that write the counter without using the table find it gone afterwards.
@@ -228,6 +243,7 @@ impl Store {
             return Err(error);
         }
         self.catalog.remove(name);
+        table.links.unlink(&table);
         table.reopen(true);
         drop(counter);
         for index in &state.layout.def.indexes {
@@ -245,6 +261,9 @@ impl Store {
             self.remove_index(txn, def.id, index.id)?;
         }
         self.remove_index(txn, def.id, CLUSTERED)?;
+        for key in &def.foreign_keys {
+            self.remove_foreign_key(txn, def.id, key)?;
+        }
         for counter in 0..COUNTERS {
             self.remove_entry(txn, (def.id.0, entry_kind::COUNTER, counter))?;
         }
@@ -317,6 +336,7 @@ impl Store {
     ) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table, wait)?;
+        table.links.check_unreferenced(&table)?;
         table.close(&self.rt, self.lock_wait(), wait)?;
         let done = self.rt.freeing(|| self.truncate_closed(&table, restart));
         table.reopen(false);

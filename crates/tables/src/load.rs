@@ -8,6 +8,7 @@
 
 use crate::build::{BuildProgress, newest_committed, scan};
 use crate::catalog::run_spec;
+use crate::foreign::check_loadable;
 use crate::store::Store;
 use crate::table::{SchemaWait, Table, TableState};
 use crate::values::Values;
@@ -40,6 +41,7 @@ impl Store {
         let table = self.table(name)?;
         let wait = SchemaWait::default();
         let _ddl = self.lock_ddl(name, &table, &wait)?;
+        check_loadable(&table)?;
         table.close_for_load(&self.rt, self.lock_wait(), &wait)?;
         let _closed = Closed(&table);
         self.load_closed(&table, &mut rows.into_iter(), progress)

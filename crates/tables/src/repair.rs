@@ -136,6 +136,13 @@ impl Store {
                 "table {name}: pages are in use that no row needs: they take space and do no harm"
             ));
         }
+        if checked.rows_without_parent > 0 {
+            report.problems.push(format!(
+                "table {name}: {} references of rows are to rows that do not exist: insert these, \
+                 or delete or change the rows that refer to them",
+                checked.rows_without_parent
+            ));
+        }
         self.rebuild_indexes(name, &checked.indexes_damaged, progress, &mut report)?;
         Ok(report)
     }

@@ -2,6 +2,7 @@
 //! (`TableDef`), and the checks between the two (E5). No storage here.
 
 use crate::alter::PROVISIONAL;
+use crate::foreign::{ForeignKeyDef, ForeignKeySpec};
 use crate::rules::KeyRules;
 use evenkeel_base::{Code, Error, IndexId, Result, TableId};
 use evenkeel_format::catalog::{ColumnEntry, IndexEntry, IndexState, PartEntry, TableEntry};
@@ -105,6 +106,8 @@ pub struct TableSpec {
     pub primary: Vec<PartSpec>,
     /// Secondary indexes.
     pub indexes: Vec<IndexSpec>,
+    /// Foreign keys; each needs an index, or the primary key, that begins with its columns.
+    pub foreign_keys: Vec<ForeignKeySpec>,
 }
 
 impl TableSpec {
@@ -128,6 +131,12 @@ impl TableSpec {
     #[must_use]
     pub fn index(mut self, index: IndexSpec) -> TableSpec {
         self.indexes.push(index);
+        self
+    }
+    /// Adds a foreign key.
+    #[must_use]
+    pub fn foreign_key(mut self, key: ForeignKeySpec) -> TableSpec {
+        self.foreign_keys.push(key);
         self
     }
 }
@@ -174,6 +183,8 @@ pub struct TableDef {
     pub columns: Vec<ColumnDef>,
     /// Its indexes, by id.
     pub indexes: Vec<IndexDef>,
+    /// Its foreign keys, by number.
+    pub foreign_keys: Vec<ForeignKeyDef>,
 }
 
 fn check_name_to(name: &str, limit: usize) -> Result<()> {
@@ -231,8 +242,9 @@ impl TableDef {
             auto_increment: None,
             primary: Vec::new(),
         };
+        let (columns, indexes, foreign_keys) = (vec![], vec![], vec![]);
         let mut def =
-            TableDef { id, name: name.to_string(), entry, columns: vec![], indexes: vec![] };
+            TableDef { id, name: name.to_string(), entry, columns, indexes, foreign_keys };
         for column in &spec.columns {
             def.push_column(column)?;
         }

@@ -34,8 +34,8 @@ use evenkeel_tree::{Tree, Trees};
 use evenkeel_txn::{Phase, RollbackRow, TxnRef, Txns};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The layers of one database.
@@ -113,7 +113,12 @@ pub struct Store {
     next_user: AtomicU64,
     /// Trees made since the start have ids from this one on.
     pub(crate) new_trees_from: AtomicU64,
+    /// Called before the catalog gets its first foreign key.
+    pub(crate) foreign_key_hook: OnceLock<ForeignKeyHook>,
 }
+
+/// Records durably that the files may hold foreign keys.
+type ForeignKeyHook = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 impl Store {
     /// A new database: makes the catalog's tree.
@@ -195,6 +200,7 @@ impl Store {
             prepared_use: Mutex::default(),
             next_user,
             new_trees_from: AtomicU64::new(0),
+            foreign_key_hook: OnceLock::new(),
         }))
     }
 

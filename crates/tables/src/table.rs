@@ -6,6 +6,7 @@
 //! the operation starts again with the new state.
 
 use crate::estimate::RowsKnown;
+use crate::foreign::LinkList;
 use crate::gate::SchemaGate;
 use crate::statistics::Statistics;
 use crate::stats_refresh::Changes;
@@ -176,6 +177,8 @@ pub struct Table {
     /// The table need not survive a crash (`Store::create_temporary_table`). The mark is in memory
     /// only: after a start the table is an ordinary one until the server drops it by its name.
     temporary: AtomicBool,
+    /// The foreign keys that concern it.
+    pub(crate) links: LinkList,
 }
 
 impl Table {
@@ -198,6 +201,7 @@ impl Table {
             rows_known: RowsKnown::default(),
             meets_rows: AtomicBool::new(false),
             temporary: AtomicBool::new(false),
+            links: LinkList::default(),
         })
     }
 

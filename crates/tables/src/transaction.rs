@@ -72,6 +72,8 @@ pub struct TableTxn {
     lock_wait: Duration,
     /// Rows newer than its snapshot are conflicts (A6).
     judges_conflicts: bool,
+    /// Rows that break a foreign key are refused.
+    pub(crate) checks_foreign_keys: bool,
     /// Shared with its scans, once it has had one.
     liveness: Option<Liveness>,
     ended: bool,
@@ -109,6 +111,7 @@ impl TableTxn {
             changed: SmallVec::new(),
             lock_wait,
             judges_conflicts: true,
+            checks_foreign_keys: true,
             liveness: None,
             ended: false,
         }
@@ -139,6 +142,12 @@ impl TableTxn {
     /// snapshot otherwise. On at first (A6).
     pub fn set_snapshot_isolation(&mut self, on: bool) {
         self.judges_conflicts = on;
+    }
+
+    /// Off: rows are written and deleted without a look at foreign keys. A check of the table finds
+    /// the rows that then refer to nothing. On at first.
+    pub fn set_foreign_key_checks(&mut self, on: bool) {
+        self.checks_foreign_keys = on;
     }
 
     /// True once it was committed or rolled back.

@@ -28,6 +28,9 @@ pub enum LockSpace {
     Tree(TreeId),
     /// Column bytes of a secondary index.
     Index(IndexId),
+    /// Clustered keys of a tree that rows of other tables refer to. A lock here keeps the key, not
+    /// the other columns of its row.
+    Keys(TreeId),
 }
 
 /// What to do about a lock that another transaction holds.
@@ -66,6 +69,7 @@ fn prefix(space: LockSpace) -> Prefix {
     let (kind, id) = match space {
         LockSpace::Tree(id) => (1, id.0),
         LockSpace::Index(id) => (2, id.0),
+        LockSpace::Keys(id) => (3, id.0),
     };
     let id = id.to_be_bytes();
     [kind, id[0], id[1], id[2], id[3]]
@@ -113,8 +117,11 @@ fn full_span(space: LockSpace, bounds: KeyBounds<'_>) -> KeySpan {
 fn info(full: &[u8], txn: TxnId, mode: Mode, granted: bool, range: bool) -> Option<LockInfo> {
     let (prefix, key) = full.split_at_checked(5)?;
     let id = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
-    let space =
-        if prefix[0] == 1 { LockSpace::Tree(TreeId(id)) } else { LockSpace::Index(IndexId(id)) };
+    let space = match prefix[0] {
+        1 => LockSpace::Tree(TreeId(id)),
+        2 => LockSpace::Index(IndexId(id)),
+        _ => LockSpace::Keys(TreeId(id)),
+    };
     Some(LockInfo { txn, space, mode, granted, range, key: key.to_vec() })
 }
 

@@ -203,7 +203,7 @@ impl Database {
             states.iter().find_map(|state| {
                 let def = &state.layout.def;
                 match space {
-                    LockSpace::Tree(id) => {
+                    LockSpace::Tree(id) | LockSpace::Keys(id) => {
                         (state.tree.id() == id).then(|| (def.name.clone(), String::new()))
                     }
                     LockSpace::Index(id) => {

@@ -139,6 +139,12 @@ impl Txn {
         self.inner.get_mut().set_snapshot_isolation(on);
     }
 
+    /// Off: rows are written and deleted without a look at foreign keys, as when a dump is loaded.
+    /// `Database::check` finds the rows that then refer to nothing.
+    pub fn set_foreign_key_checks(&mut self, on: bool) {
+        self.inner.get_mut().set_foreign_key_checks(on);
+    }
+
     /// From now on plain reads of a SERIALIZABLE transaction use a snapshot and lock nothing; the
     /// caller says for each read whether it locks.
     pub fn set_reads_plain(&mut self) {

@@ -171,6 +171,20 @@ impl Checkpointer {
         self.superfile.get()
     }
 
+    /// Sets incompatible feature bits in the superblock, durably.
+    ///
+    /// # Errors
+    /// `WritesStopped`; those of the superblock.
+    pub(crate) fn set_incompatible(&self, bits: u64) -> Result<()> {
+        let rt = &self.recorder.rt;
+        let _turn = self.turn.lock(rt, Cause::LogSync);
+        if self.superfile.get().features.incompatible & bits == bits {
+            return Ok(());
+        }
+        rt.health.check_writable()?;
+        self.superfile.update(rt, |s| s.features.incompatible |= bits)
+    }
+
     /// Problems of the superblock file, and of the homes of the checkpoint record, now. Neither is
     /// written meanwhile.
     ///

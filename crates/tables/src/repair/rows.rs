@@ -20,7 +20,7 @@ use crate::schema::TableDef;
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::transaction::{Access, Isolation, TableTxn};
-use crate::write::{Applied, list_edits};
+use crate::write_parts::{Applied, list_edits};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Error, Kind, Lsn, PageNo, Result, Stamp};
 use evenkeel_format::catalog::IndexState;

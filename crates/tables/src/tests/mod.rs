@@ -11,6 +11,8 @@ mod dead_leaves;
 mod dirty;
 mod estimates;
 mod figures;
+mod foreign;
+mod foreign_model;
 mod found_by;
 mod hot_row;
 mod isolation;
@@ -34,10 +36,10 @@ mod temporary;
 mod together;
 
 use crate::{
-    Access, BuildPhase, BuildProgress, Chains, ColumnSpec, ColumnType, Direction, Given, IndexSpec,
-    Insertion, Isolation, LargeValue, Layout, LockWait, LockedScan, Locking, Mode, PartSpec, Range,
-    Row, RowPlan, SchemaWait, Store, StoreOptions, StoreParts, Table, TableChange, TableSpec,
-    TableTxn, Value, ValueRef, replay_entries, rules,
+    Access, BuildPhase, BuildProgress, Chains, ColumnSpec, ColumnType, Direction, ForeignKeySpec,
+    Given, IndexSpec, Insertion, Isolation, LargeValue, Layout, LockWait, LockedScan, Locking,
+    Mode, PartSpec, Range, Row, RowPlan, SchemaWait, Store, StoreOptions, StoreParts, Table,
+    TableChange, TableSpec, TableTxn, Value, ValueRef, replay_entries, rules,
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{Beat, Cause, Lsn, Result};

@@ -5,8 +5,9 @@ pub mod layers;
 
 use evenkeel::ValueRef::{Int, Null, Text};
 use evenkeel::{
-    Access, BuildProgress, Code, Collations, ColumnSpec, ColumnType, Database, Error, Geometry,
-    IndexSpec, Isolation, LockWait, Options, PartSpec, Row, TableSpec, Txn, Value,
+    Access, BuildProgress, Code, Collations, ColumnSpec, ColumnType, Database, Error,
+    ForeignKeySpec, Geometry, IndexSpec, Isolation, LockWait, Options, PartSpec, Row, TableSpec,
+    Txn, Value,
 };
 use evenkeel_base::{DatabaseId, Lsn, PageNo, crc32c};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
@@ -69,6 +70,19 @@ fn failed<R>(result: evenkeel::Result<R>) -> Error {
         Err(error) => error,
         Ok(_) => panic!("it did not fail"),
     }
+}
+
+/// A table whose foreign key refers to this column of the usual one, or why there is none.
+fn family(of: &str) -> (Database, Error) {
+    let db = memory();
+    let spec = TableSpec::new()
+        .column(column("id"))
+        .column(column("parent"))
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_parent", &["parent"]))
+        .foreign_key(ForeignKeySpec::new("k", &["parent"], "t", &[of]));
+    let made = db.create_table("child", &spec);
+    (db, made.err().unwrap_or_else(|| Error::new(Code::Internal)))
 }
 
 fn create(spec: TableSpec) -> Error {
@@ -548,6 +562,19 @@ pub const ALL: &[Provocation] = &[
         let table = txn.table("small").expect("there");
         table.insert(&[Int(255)]).expect("the last one");
         failed(table.insert(&[Null]))
+    }),
+    (Code::ForeignKeyInvalid, &["constraint=k", "of type text"], || family("name").1),
+    (Code::ForeignKeyNeeds, &["table=t", "constraint=k", "child=child"], || {
+        failed(family("id").0.drop_table("t"))
+    }),
+    (Code::ParentRowMissing, &["table=child", "constraint=k", "parent=t", "key=Int(8)"], || {
+        failed(begin(&family("id").0).table("child").expect("there").insert(&[Int(1), Int(8)]))
+    }),
+    (Code::RowReferenced, &["table=t", "constraint=k", "child=child", "key=Int(1)"], || {
+        let db = family("id").0;
+        let txn = begin(&db);
+        txn.table("child").expect("there").insert(&[Int(1), Int(1)]).expect("has a parent");
+        failed(txn.table("t").expect("there").delete(&[Int(1)]))
     }),
     (Code::RowsNotSorted, &["table=t"], || {
         let row = |id| vec![Value::Int(id), Value::Null, Value::Text("x".into())];

@@ -1,0 +1,233 @@
+//! Foreign keys through the library: after crashes, under every interleaving of a simulation, in
+//! the check, and in the superblock.
+
+use evenkeel::ValueRef::{Int, Null};
+use evenkeel::{
+    Access, Code, ColumnSpec, ColumnType, Database, Direction, Error, ForeignKeySpec, IndexSpec,
+    Isolation, Kind, Options, Range, Row, TableSpec, Value,
+};
+use evenkeel_io::sim::{CrashPolicy, SimEnv};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const KEYS: i64 = 4;
+
+fn parents() -> TableSpec {
+    TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64)).primary_key(&["id"])
+}
+
+fn children() -> TableSpec {
+    TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("parent", ColumnType::Int64).nullable())
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_parent", &["parent"]))
+        .foreign_key(ForeignKeySpec::new("parent", &["parent"], "p", &["id"]))
+}
+
+fn open(sim: &SimEnv) -> Database {
+    Database::open_with("db", Options::new().env(sim.env())).expect("opens")
+}
+
+/// Runs a statement in a transaction of its own.
+fn run(
+    db: &Database,
+    isolation: Isolation,
+    statement: impl FnOnce(&evenkeel::Txn) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let txn = db.begin(isolation, Access::ReadWrite)?;
+    statement(&txn)?;
+    txn.commit().map(|_| ())
+}
+
+/// Values of a column of all rows, read by a scan of the table.
+fn column(db: &Database, table: &str, at: usize) -> Vec<Value> {
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let mut scan =
+        txn.table(table).expect("there").scan(Range::ALL, Direction::Forward).expect("scans");
+    let (mut row, mut found) = (Row::new(), Vec::new());
+    while scan.next(&mut row).expect("reads") {
+        found.push(row.values().expect("values")[at].clone());
+    }
+    found
+}
+
+fn orphans(db: &Database, child: &str) -> Vec<Value> {
+    let there: BTreeSet<String> = column(db, "p", 0).iter().map(|id| format!("{id:?}")).collect();
+    let refers = column(db, child, 1).into_iter().filter(|value| *value != Value::Null);
+    refers.filter(|value| !there.contains(&format!("{value:?}"))).collect()
+}
+
+/// What sessions met: committed, no parent, children, waits and deadlocks.
+#[derive(Default)]
+struct Met([AtomicU64; 4]);
+
+impl Met {
+    fn note(&self, done: &Result<(), Error>) {
+        let at = match done {
+            Ok(()) => 0,
+            Err(error) => match (error.code(), error.kind()) {
+                (Code::ParentRowMissing, _) => 1,
+                (Code::RowReferenced, _) => 2,
+                (Code::DuplicateKey, _) => return,
+                (_, Kind::Deadlock | Kind::LockTimeout | Kind::Conflict) => 3,
+                _ => panic!("{error}"),
+            },
+        };
+        self.0[at].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Sessions that insert and delete parents and children, a power cut in the middle, and then a scan
+/// of all rows; returns the orphans.
+fn life(seed: u64, met: &Arc<Met>) -> Vec<Value> {
+    let sim = SimEnv::new(seed);
+    let db = open(&sim);
+    db.create_table("p", &parents()).expect("creates");
+    db.create_table("c", &children()).expect("creates");
+    let session = |n: u64| {
+        let (db, met, rt, disk) = (db.clone(), met.clone(), sim.runtime(), sim.disk().clone());
+        let mut rng = evenkeel_io::Rng::new(seed * 10 + n);
+        let work = move || {
+            let levels = [Isolation::ReadCommitted, Isolation::RepeatableRead];
+            for step in 0..30 {
+                let id = rng.below(KEYS as u64) as i64;
+                let level = levels[rng.below(2) as usize];
+                let kind = rng.below(4);
+                let done = run(&db, level, |txn| {
+                    let (p, c) = (txn.table("p")?, txn.table("c")?);
+                    match kind {
+                        0 => p.insert(&[Int(id)]).map(|_| ()),
+                        1 => p.delete(&[Int(id)]).map(|_| ()),
+                        2 => c.insert(&[Int(id), Int((id + step) % KEYS)]).map(|_| ()),
+                        _ => c.delete(&[Int(id)]).map(|_| ()),
+                    }?;
+                    rt.step();
+                    Ok(())
+                });
+                if disk.is_crashed() {
+                    return;
+                }
+                met.note(&done);
+                if n == 0 && step == 20 && seed.is_multiple_of(2) {
+                    disk.crash_now();
+                    return;
+                }
+            }
+        };
+        Box::new(work) as Box<dyn FnOnce() + Send>
+    };
+    sim.run((0..3).map(session).collect());
+    match sim.disk().is_crashed() {
+        false => orphans(&db, "c"),
+        true => {
+            std::mem::forget(db);
+            let sim = sim.crash(CrashPolicy::LoseAll, seed);
+            let (send, end) = std::sync::mpsc::channel();
+            let after = sim.env();
+            sim.run(vec![Box::new(move || {
+                let db = Database::open_with("db", Options::new().env(after)).expect("recovers");
+                let _ = send.send((orphans(&db, "c"), db.check().expect("checks").problems));
+            })]);
+            let (left, problems) = end.try_recv().expect("the check after the crash ran");
+            assert_eq!(left.is_empty(), problems.is_empty(), "seed {seed}: {problems:?}");
+            left
+        }
+    }
+}
+
+#[test]
+fn no_interleaving_and_no_crash_leaves_an_orphan() {
+    let met = Arc::new(Met::default());
+    for seed in 1..=150 {
+        let left = life(seed, &met);
+        assert!(left.is_empty(), "seed {seed}: children of {left:?} have no parent");
+    }
+    let met = met.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+    println!("committed, without parent, with children, waits and deadlocks: {met:?}");
+    assert!(met[..3].iter().all(|count| *count > 300), "{met:?}");
+}
+
+/// F1: a delete that began before a foreign key was made has written its stamp before the first row
+/// of the new table.
+#[test]
+fn a_new_foreign_key_waits_for_deletes_that_do_not_know_it() {
+    let refused = Arc::new(AtomicU64::new(0));
+    for seed in 1..=200 {
+        let sim = SimEnv::new(seed);
+        let db = open(&sim);
+        db.create_table("p", &parents()).expect("creates");
+        db.create_table("first", &children()).expect("creates");
+        run(&db, Isolation::ReadCommitted, |txn| {
+            (0..KEYS).try_for_each(|id| txn.table("p")?.insert(&[Int(id)]).map(|_| ()))
+        })
+        .expect("inserts");
+        let (deletes, makes, count) = (db.clone(), db.clone(), refused.clone());
+        let delete = move || {
+            for id in 0..KEYS {
+                let done = run(&deletes, Isolation::ReadCommitted, |txn| {
+                    txn.table("p")?.delete(&[Int(id)]).map(|_| ())
+                });
+                count.fetch_add(u64::from(done.is_err()), Ordering::Relaxed);
+            }
+        };
+        let make = move || {
+            makes.create_table("c", &children()).expect("creates");
+            for id in 0..KEYS {
+                // It may be gone.
+                let _ = run(&makes, Isolation::ReadCommitted, |txn| {
+                    txn.table("c")?.insert(&[Int(id), Int(id)]).map(|_| ())
+                });
+            }
+        };
+        sim.run(vec![Box::new(delete), Box::new(make)]);
+        let left = orphans(&db, "c");
+        assert!(left.is_empty(), "seed {seed}: children of {left:?} have no parent");
+    }
+    println!("deletes refused: {}", refused.load(Ordering::Relaxed));
+}
+
+#[test]
+fn foreign_keys_outlive_a_crash_and_older_builds_are_kept_out() {
+    let sim = SimEnv::new(3);
+    let db = open(&sim);
+    db.create_table("p", &parents()).expect("creates");
+    assert_eq!(db.info().features, [0, 0, 0]);
+    db.create_table("c", &children()).expect("creates");
+    assert_eq!(db.info().features, [0, 0, 1]);
+    run(&db, Isolation::RepeatableRead, |txn| {
+        txn.table("p")?.insert(&[Int(1)])?;
+        txn.table("c")?.insert(&[Int(1), Int(1)])?;
+        txn.table("c")?.insert(&[Int(2), Null]).map(|_| ())
+    })
+    .expect("inserts");
+    sim.disk().crash_now();
+    std::mem::forget(db);
+    let sim = sim.crash(CrashPolicy::LoseAll, 1);
+    let db = open(&sim);
+    assert_eq!(db.info().features, [0, 0, 1]);
+    let keys = &db.definition("c").expect("there").foreign_keys;
+    assert_eq!((keys.len(), keys[0].name.as_str()), (1, "parent"));
+    let delete = |txn: &evenkeel::Txn| txn.table("p")?.delete(&[Int(1)]).map(|_| ());
+    let error = run(&db, Isolation::RepeatableRead, delete).expect_err("is referenced");
+    assert_eq!(error.code(), Code::RowReferenced);
+    assert_eq!(db.drop_table("p").expect_err("is needed").code(), Code::ForeignKeyNeeds);
+    let report = db.check_table("c").expect("checks");
+    assert_eq!((report.problems.len(), report.rows_without_parent), (0, 0));
+    // Without checks rows lose their parents, and the check says so.
+    let mut txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    txn.set_foreign_key_checks(false);
+    txn.table("p").expect("there").delete(&[Int(1)]).expect("deletes");
+    (10..30).for_each(|id| {
+        txn.table("c").expect("there").insert(&[Int(id), Int(id)]).expect("inserts");
+    });
+    txn.commit().expect("commits");
+    let report = db.check_table("c").expect("checks");
+    assert_eq!(report.rows_without_parent, 21);
+    assert_eq!(report.problems.len(), 11, "{:?}", report.problems);
+    assert!(report.problems[0].contains("foreign key parent: row of pk"));
+    db.drop_table("c").expect("drops");
+    db.drop_table("p").expect("drops");
+    assert_eq!(db.info().features, [0, 0, 1]);
+}

@@ -1,0 +1,74 @@
+//! The check of foreign keys: each row's parent is looked up at the snapshot of the check.
+
+use super::{Checker, PROBLEMS_MAX, hex};
+use crate::foreign::{KeyOf, Link};
+use crate::foreign_rows::{parent_key, values_of};
+use crate::row::Row;
+use evenkeel_base::Result;
+use evenkeel_runs::{Direction, KeyRange};
+use std::sync::Arc;
+
+impl Checker<'_> {
+    pub(super) fn foreign_keys(&mut self) -> Result<()> {
+        let table = self.store.table(&self.name)?;
+        for link in table.links.get().iter().flat_map(|links| &links.parents) {
+            self.foreign_key(link)?;
+        }
+        Ok(())
+    }
+
+    fn foreign_key(&mut self, link: &Arc<Link>) -> Result<()> {
+        let parent = link.parent()?;
+        let state = parent.state();
+        let layout = &state.layout;
+        let parts = match link.key.parent_key(&layout.def) {
+            Some(KeyOf::Index(at)) => &layout.indexes[at].parts,
+            _ => &layout.key,
+        };
+        let (name, of) = (&link.key.name, &layout.def.name);
+        if parts.iter().any(|part| part.part.form.is_missing()) {
+            let table = &self.name;
+            self.report.notes.push(format!(
+                "table {table}: foreign key {name}: weights of a collation cannot be made here: \
+                 its rows were not looked up"
+            ));
+            return Ok(());
+        }
+        let (mut found, mut missing) = (Row::new(), 0);
+        self.rows(&mut |check, row| {
+            let own = check.state.clone();
+            let value = |at: usize| row.value(at);
+            let Some(values) = values_of(link, &own, |pair| pair.0, &value)? else {
+                return Ok(());
+            };
+            let is_there = match parent_key(link, &state, &values)? {
+                None => false,
+                Some((_, KeyOf::Clustered, key)) => {
+                    check.txn.get_by_key(&parent, &key, &mut found)?
+                }
+                Some((_, KeyOf::Index(at), key)) => {
+                    let (index, range) = (layout.indexes[at].id, KeyRange::prefix(&key));
+                    let runs = &check.store.runs;
+                    let mut cursor =
+                        runs.cursor(index, range, Direction::Forward, check.snapshot)?;
+                    cursor.next()?.is_some()
+                }
+            };
+            if !is_there {
+                missing += 1;
+                if missing <= PROBLEMS_MAX {
+                    let pk = hex(row.key());
+                    check.problem(format!(
+                        "foreign key {name}: row of pk {pk} refers to no row of {of}"
+                    ));
+                }
+            }
+            Ok(())
+        })?;
+        if missing > PROBLEMS_MAX {
+            self.problem(format!("foreign key {name}: {missing} rows refer to no row of {of}"));
+        }
+        self.report.rows_without_parent += missing as u64;
+        Ok(())
+    }
+}

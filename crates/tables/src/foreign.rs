@@ -1,0 +1,409 @@
+//! Foreign keys: the request (`ForeignKeySpec`), the catalog's form (`ForeignKeyDef`), and the
+//! links in memory between the tables that have such keys (children) and those they refer to
+//! (parents).
+//!
+//! A key names tables and columns by their ids, so renames leave it as it is. It needs an index of
+//! the child, or its clustered key, that begins with its columns, and a unique key of the parent
+//! that has exactly its columns. A definition for which this does not hold is refused, and so is a
+//! later change after which it would not hold.
+
+use crate::schema::{TableDef, TableSpec};
+use crate::table::Table;
+use evenkeel_base::sync::RwLock;
+use evenkeel_base::{Code, Error, Result, TableId};
+use evenkeel_format::catalog::{
+    ForeignKeyColumnEntry, ForeignKeyEntry, IndexState, PartEntry, ReferenceAction,
+};
+use evenkeel_format::{ColumnType, limits};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// A requested foreign key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignKeySpec {
+    /// Name, unique in the table.
+    pub name: String,
+    /// Names of its columns.
+    pub columns: Vec<String>,
+    /// The table that its rows refer to; the table itself may be named.
+    pub parent: String,
+    /// Names of the parent's columns, one for each column.
+    pub parent_columns: Vec<String>,
+    /// What a delete of a parent row does.
+    pub on_delete: ReferenceAction,
+    /// What a change of a parent row's key does.
+    pub on_update: ReferenceAction,
+}
+
+impl ForeignKeySpec {
+    /// A key that refuses the delete, and a change of the key, of a parent row that rows refer to.
+    pub fn new(
+        name: &str,
+        columns: &[&str],
+        parent: &str,
+        parent_columns: &[&str],
+    ) -> ForeignKeySpec {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_string()).collect();
+        ForeignKeySpec {
+            name: name.to_string(),
+            columns: owned(columns),
+            parent: parent.to_string(),
+            parent_columns: owned(parent_columns),
+            ..ForeignKeySpec::default()
+        }
+    }
+}
+
+/// A foreign key in the catalog's form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignKeyDef {
+    /// Its number in the table.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// The table that its rows refer to.
+    pub parent: TableId,
+    /// What a delete of a parent row does.
+    pub on_delete: ReferenceAction,
+    /// What a change of a parent row's key does.
+    pub on_update: ReferenceAction,
+    /// Ids of its columns, each with that of the parent's column.
+    pub columns: Vec<(u16, u16)>,
+}
+
+/// The key of the parent that has a foreign key's columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOf {
+    /// The clustered key.
+    Clustered,
+    /// The index at this position.
+    Index(usize),
+}
+
+fn invalid(name: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(Code::ForeignKeyInvalid).with("constraint", name).with("why", why)
+}
+
+/// True if both columns have the same values; lengths may differ.
+fn same_type(a: ColumnType, b: ColumnType) -> bool {
+    match (a, b) {
+        (ColumnType::Bytes { .. }, ColumnType::Bytes { .. })
+        | (ColumnType::Text { .. }, ColumnType::Text { .. }) => true,
+        (a, b) => a == b,
+    }
+}
+
+impl ForeignKeyDef {
+    /// The key of the parent that has exactly its columns, in any order.
+    pub(crate) fn parent_key(&self, parent: &TableDef) -> Option<KeyOf> {
+        let is = |parts: &[PartEntry]| {
+            parts.len() == self.columns.len()
+                && parts.iter().all(|part| {
+                    part.prefix == 0 && self.columns.iter().any(|(_, id)| *id == part.column)
+                })
+        };
+        if !parent.entry.hidden_key && is(&parent.entry.primary) {
+            return Some(KeyOf::Clustered);
+        }
+        let valid = |state| matches!(state, IndexState::Valid(_));
+        let found = parent
+            .indexes
+            .iter()
+            .position(|i| i.entry.unique && valid(i.entry.state) && is(&i.entry.parts));
+        found.map(KeyOf::Index)
+    }
+
+    /// The key of the child that begins with its columns, in any order.
+    pub(crate) fn child_key(&self, child: &TableDef) -> Option<KeyOf> {
+        let begins = |parts: &[PartEntry]| {
+            parts.get(..self.columns.len()).is_some_and(|parts| {
+                parts.iter().all(|part| {
+                    part.prefix == 0 && self.columns.iter().any(|(id, _)| *id == part.column)
+                })
+            })
+        };
+        let valid = |state| matches!(state, IndexState::Valid(_));
+        let index =
+            child.indexes.iter().position(|i| valid(i.entry.state) && begins(&i.entry.parts));
+        let clustered = !child.entry.hidden_key && begins(&child.entry.primary);
+        index.map(KeyOf::Index).or(clustered.then_some(KeyOf::Clustered))
+    }
+
+    /// Checks that two definitions have what the key needs.
+    ///
+    /// # Errors
+    /// The reason why they have not.
+    pub(crate) fn check(
+        &self,
+        child: &TableDef,
+        parent: &TableDef,
+    ) -> std::result::Result<(), String> {
+        for (id, parent_id) in &self.columns {
+            let live = |def: &TableDef, id: u16| {
+                let column = def.column_by_id(id).filter(|column| column.is_live());
+                column.cloned().ok_or_else(|| format!("a column of {} is gone", def.name))
+            };
+            let (column, of_parent) = (live(child, *id)?, live(parent, *parent_id)?);
+            if !same_type(column.entry.ty, of_parent.entry.ty) {
+                return Err(format!(
+                    "column {} is of type {}, column {} of the parent of type {}",
+                    column.name, column.entry.ty, of_parent.name, of_parent.entry.ty
+                ));
+            }
+        }
+        let Some(parent_key) = self.parent_key(parent) else {
+            return Err(format!(
+                "table {} has no primary key and no unique index of exactly these columns",
+                parent.name
+            ));
+        };
+        let Some(child_key) = self.child_key(child) else {
+            return Err(format!("table {} has no index that begins with its columns", child.name));
+        };
+        let (of_parent, of_child) = (parts(parent, parent_key), parts(child, child_key));
+        for (id, parent_id) in &self.columns {
+            let collation = |parts: &[PartEntry], id: u16| {
+                parts.iter().find(|part| part.column == id).and_then(|part| part.collation)
+            };
+            if collation(of_parent, *parent_id) != collation(of_child, *id) {
+                return Err("the keys of child and parent have other collations".to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The parts of a key.
+fn parts(def: &TableDef, key: KeyOf) -> &[PartEntry] {
+    match key {
+        KeyOf::Clustered => &def.entry.primary,
+        KeyOf::Index(at) => &def.indexes[at].entry.parts,
+    }
+}
+
+/// Makes the foreign keys of a new table. `parents` are the tables that they name, without the new
+/// one.
+///
+/// # Errors
+/// `ForeignKeyInvalid`, `ColumnMissing`, `NameInvalid`.
+pub(crate) fn foreign_keys_of(
+    def: &TableDef,
+    spec: &TableSpec,
+    parents: &[Arc<Table>],
+) -> Result<Vec<ForeignKeyDef>> {
+    let limit = limits::FOREIGN_KEYS_MAX;
+    if spec.foreign_keys.len() > limit {
+        let error = invalid(&def.name, "too many foreign keys");
+        return Err(error.with("count", spec.foreign_keys.len()).with("limit", limit));
+    }
+    let mut keys: Vec<ForeignKeyDef> = Vec::new();
+    for (number, spec) in (1..).zip(&spec.foreign_keys) {
+        crate::schema::check_name(&spec.name)?;
+        if keys.iter().any(|key| key.name == spec.name) {
+            return Err(invalid(&spec.name, "a foreign key of this name exists"));
+        }
+        let named = |table: &&Arc<Table>| table.layout().def.name == spec.parent;
+        let parent = match spec.parent == def.name {
+            true => Arc::new(def.clone()),
+            false => match parents.iter().find(named) {
+                Some(table) => table.layout().def.clone(),
+                None => return Err(Error::new(Code::TableMissing).with("table", &spec.parent)),
+            },
+        };
+        let key = ForeignKeyDef {
+            number,
+            name: spec.name.clone(),
+            parent: parent.id,
+            on_delete: spec.on_delete,
+            on_update: spec.on_update,
+            columns: pairs(spec, def, &parent)?,
+        };
+        key.check(def, &parent).map_err(|why| invalid(&spec.name, why))?;
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+/// Ids of the columns of a requested key.
+fn pairs(spec: &ForeignKeySpec, child: &TableDef, parent: &TableDef) -> Result<Vec<(u16, u16)>> {
+    let (columns, of_parent) = (&spec.columns, &spec.parent_columns);
+    if columns.len() != of_parent.len() || !(1..=limits::KEY_PARTS_MAX).contains(&columns.len()) {
+        let error = invalid(&spec.name, "it needs as many columns of the parent as of its own");
+        return Err(error.with("columns", columns.len()).with("parent_columns", of_parent.len()));
+    }
+    let mut pairs: Vec<(u16, u16)> = Vec::new();
+    for (column, of_parent) in columns.iter().zip(of_parent) {
+        let pair = (child.column(column)?.id, parent.column(of_parent)?.id);
+        if pairs.iter().any(|(a, b)| *a == pair.0 || *b == pair.1) {
+            return Err(invalid(&spec.name, "a column twice in one key"));
+        }
+        pairs.push(pair);
+    }
+    Ok(pairs)
+}
+
+/// Foreign keys while the catalog is read.
+#[derive(Default)]
+pub(crate) struct ForeignLoading {
+    keys: BTreeMap<u32, (String, ForeignKeyEntry)>,
+    columns: BTreeMap<u32, ForeignKeyColumnEntry>,
+}
+
+/// The item of the catalog's entry of a column of a key.
+pub(crate) fn column_item(number: u32, position: usize) -> u32 {
+    number * limits::KEY_PARTS_MAX as u32 + position as u32
+}
+
+impl ForeignLoading {
+    pub fn take_key(&mut self, item: u32, name: &str, body: &[u8]) -> Result<()> {
+        self.keys.insert(item, (name.to_string(), ForeignKeyEntry::decode(body)?));
+        Ok(())
+    }
+
+    pub fn take_column(&mut self, item: u32, body: &[u8]) -> Result<()> {
+        self.columns.insert(item, ForeignKeyColumnEntry::decode(body)?);
+        Ok(())
+    }
+
+    /// The keys by number, or what is missing.
+    pub fn finish(mut self) -> std::result::Result<Vec<ForeignKeyDef>, &'static str> {
+        let mut keys = Vec::new();
+        for (number, (name, entry)) in self.keys {
+            if !(1..=limits::FOREIGN_KEYS_MAX as u32).contains(&number) {
+                return Err("number of a foreign key");
+            }
+            let mut columns = Vec::new();
+            for position in 0..usize::from(entry.columns) {
+                let column = self.columns.remove(&column_item(number, position));
+                let column = column.ok_or("a column of a foreign key is missing")?;
+                columns.push((column.column, column.parent_column));
+            }
+            let ForeignKeyEntry { parent, on_delete, on_update, .. } = entry;
+            keys.push(ForeignKeyDef { number, name, parent, on_delete, on_update, columns });
+        }
+        match self.columns.is_empty() {
+            true => Ok(keys),
+            false => Err("a column of no foreign key"),
+        }
+    }
+}
+
+/// A foreign key between two open tables. Tables own the links, so links do not own tables.
+pub(crate) struct Link {
+    pub key: ForeignKeyDef,
+    child: Weak<Table>,
+    parent: Weak<Table>,
+}
+
+impl Link {
+    pub fn new(key: ForeignKeyDef, child: &Arc<Table>, parent: &Arc<Table>) -> Arc<Link> {
+        let (child, parent) = (Arc::downgrade(child), Arc::downgrade(parent));
+        Arc::new(Link { key, child, parent })
+    }
+
+    /// The table that has the key, unless it is dropped.
+    pub fn child(&self) -> Option<Arc<Table>> {
+        self.child.upgrade()
+    }
+
+    /// The table that its rows refer to, which is dropped only behind the child.
+    pub fn parent(&self) -> Result<Arc<Table>> {
+        self.parent.upgrade().ok_or_else(|| Error::internal("the parent of a foreign key is gone"))
+    }
+}
+
+/// The foreign keys that concern a table.
+#[derive(Clone, Default)]
+pub(crate) struct Links {
+    /// Its own keys.
+    pub parents: Vec<Arc<Link>>,
+    /// The keys that refer to it.
+    pub children: Vec<Arc<Link>>,
+}
+
+/// The links of a table; most tables have none, and their rows cost a look at a flag.
+#[derive(Default)]
+pub(crate) struct LinkList {
+    any: AtomicBool,
+    links: RwLock<Arc<Links>>,
+}
+
+impl LinkList {
+    /// The links, if there are any.
+    pub fn get(&self) -> Option<Arc<Links>> {
+        self.any.load(Ordering::SeqCst).then(|| self.links.read().clone())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Links)) {
+        let mut links = self.links.write();
+        let mut changed = (**links).clone();
+        change(&mut changed);
+        self.any
+            .store(!changed.parents.is_empty() || !changed.children.is_empty(), Ordering::SeqCst);
+        *links = Arc::new(changed);
+    }
+
+    /// Adds a link to both its tables.
+    pub fn link(link: &Arc<Link>, child: &Table, parent: &Table) {
+        child.links.change(|links| links.parents.push(link.clone()));
+        parent.links.change(|links| links.children.push(link.clone()));
+    }
+
+    /// Removes the links of a dropped table from their other tables.
+    pub fn unlink(&self, table: &Arc<Table>) {
+        for link in self.get().iter().flat_map(|links| links.parents.clone()) {
+            if let Ok(parent) = link.parent()
+                && !Arc::ptr_eq(&parent, table)
+            {
+                parent.links.change(|links| links.children.retain(|l| !Arc::ptr_eq(l, &link)));
+            }
+        }
+    }
+
+    /// Refuses to empty or drop a table to which rows of other tables may refer.
+    ///
+    /// # Errors
+    /// `ForeignKeyNeeds`.
+    pub fn check_unreferenced(&self, table: &Arc<Table>) -> Result<()> {
+        for link in self.get().iter().flat_map(|links| &links.children) {
+            if let Some(child) = link.child().filter(|child| !Arc::ptr_eq(child, table)) {
+                return Err(needs(&link.key, &child).with("table", &table.layout().def.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every link has what it needs when its tables have these definitions.
+    ///
+    /// # Errors
+    /// `ForeignKeyNeeds`.
+    pub fn check_after(&self, def_of: &dyn Fn(&Arc<Table>) -> TableDef) -> Result<()> {
+        for link in self.get().iter().flat_map(|links| links.parents.iter().chain(&links.children))
+        {
+            let (Some(child), parent) = (link.child(), link.parent()?) else { continue };
+            let checked = link.key.check(&def_of(&child), &def_of(&parent));
+            checked.map_err(|why| needs(&link.key, &child).with("why", why))?;
+        }
+        Ok(())
+    }
+}
+
+fn needs(key: &ForeignKeyDef, child: &Table) -> Error {
+    Error::new(Code::ForeignKeyNeeds)
+        .with("constraint", &key.name)
+        .with("child", &child.layout().def.name)
+}
+
+/// Refuses to load rows past the checks of foreign keys.
+///
+/// # Errors
+/// `ForeignKeyNeeds`.
+pub(crate) fn check_loadable(table: &Table) -> Result<()> {
+    match table.layout().def.foreign_keys.first() {
+        None => Ok(()),
+        Some(key) => {
+            Err(needs(key, table).with("why", "rows of a table with foreign keys are inserted"))
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Schema changes of foreign keys: their rows in the catalog, and the links in memory.
+//!
+//! A new key takes effect in this order: the row of the catalog is durable; the links are set; a
+//! barrier in each parent waits for operations in their final step that do not know the key (F1);
+//! the child gets its name. An operation of a parent reads the links behind its state, so it either
+//! knows the key or is waited for, and then its stamp is there before the first row of the child.
+
+use crate::foreign::{ForeignKeyDef, Link, LinkList, column_item};
+use crate::schema::{TableDef, TableSpec};
+use crate::store::Store;
+use crate::table::{Table, TableState};
+use crate::transaction::TableTxn;
+use evenkeel_base::fault_injection::{self, Fault};
+use evenkeel_base::{Code, Error, Result, TableId};
+use evenkeel_format::catalog::{ForeignKeyColumnEntry, ForeignKeyEntry, entry_kind};
+use std::sync::Arc;
+
+impl Store {
+    /// Sets what records durably that the files may hold foreign keys; it is called before each
+    /// table with foreign keys is made, and at once if there is one.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn on_foreign_keys(
+        &self,
+        hook: impl Fn() -> Result<()> + Send + Sync + 'static,
+    ) -> Result<()> {
+        if self.foreign_key_hook.set(Box::new(hook)).is_err() {
+            return Err(Error::internal("set twice"));
+        }
+        let has = |table: &Arc<Table>| !table.layout().def.foreign_keys.is_empty();
+        match self.catalog.tables().iter().any(has) {
+            true => self.announce_foreign_keys(),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn announce_foreign_keys(&self) -> Result<()> {
+        self.foreign_key_hook.get().map_or(Ok(()), |hook| hook())
+    }
+
+    /// The tables that a new table's foreign keys name, without itself, each once, by id.
+    ///
+    /// # Errors
+    /// `TableMissing`; `ForeignKeyInvalid` if one of the tables is temporary.
+    pub(crate) fn parents_of(
+        &self,
+        name: &str,
+        spec: &TableSpec,
+        temporary: bool,
+    ) -> Result<Vec<Arc<Table>>> {
+        let mut parents = Vec::new();
+        for key in &spec.foreign_keys {
+            let parent = (key.parent != name).then(|| self.table(&key.parent)).transpose()?;
+            if temporary || parent.as_ref().is_some_and(|parent| parent.is_temporary()) {
+                let error = Error::new(Code::ForeignKeyInvalid).with("constraint", &key.name);
+                return Err(error.with("why", "a temporary table has no foreign keys"));
+            }
+            parents.extend(parent);
+        }
+        parents.sort_by_key(|parent| parent.id());
+        parents.dedup_by_key(|parent| parent.id());
+        Ok(parents)
+    }
+
+    pub(crate) fn put_foreign_key(
+        &self,
+        txn: &mut TableTxn,
+        table: TableId,
+        key: &ForeignKeyDef,
+    ) -> Result<()> {
+        let ForeignKeyDef { number, parent, on_delete, on_update, .. } = *key;
+        let mut body = Vec::new();
+        let columns = key.columns.len() as u8;
+        ForeignKeyEntry { parent, on_delete, on_update, columns }.encode(&mut body);
+        self.put_entry(txn, (table.0, entry_kind::FOREIGN_KEY, number), &key.name, &body)?;
+        for (position, (column, parent_column)) in key.columns.iter().copied().enumerate() {
+            body.clear();
+            ForeignKeyColumnEntry { column, parent_column }.encode(&mut body);
+            let item = column_item(number, position);
+            self.put_entry(txn, (table.0, entry_kind::FOREIGN_KEY_COLUMN, item), "", &body)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_foreign_key(
+        &self,
+        txn: &mut TableTxn,
+        table: TableId,
+        key: &ForeignKeyDef,
+    ) -> Result<()> {
+        self.remove_entry(txn, (table.0, entry_kind::FOREIGN_KEY, key.number))?;
+        (0..key.columns.len()).try_for_each(|position| {
+            let item = column_item(key.number, position);
+            self.remove_entry(txn, (table.0, entry_kind::FOREIGN_KEY_COLUMN, item))
+        })
+    }
+
+    /// Links a new table, which has no name yet, with its parents, whose schema changes the caller
+    /// holds.
+    pub(crate) fn link_new(&self, table: &Arc<Table>, parents: &[Arc<Table>]) -> Result<()> {
+        for key in &table.layout().def.foreign_keys {
+            let own = std::slice::from_ref(table);
+            let parent = own.iter().chain(parents).find(|parent| parent.id() == key.parent);
+            let parent = parent.ok_or_else(|| Error::internal("a parent that was not found"))?;
+            LinkList::link(&Link::new(key.clone(), table, parent), table, parent);
+        }
+        if fault_injection::is(Fault::ParentBarrierSkipped) {
+            return Ok(());
+        }
+        parents.iter().try_for_each(|parent| self.pass_barrier(parent))
+    }
+
+    /// Waits for the operations that are in their final step in a table; later ones begin with the
+    /// links as they are now.
+    fn pass_barrier(&self, table: &Table) -> Result<()> {
+        let old = table.state();
+        let layout = self.next_layout(&old.layout, TableDef::clone(&old.layout.def))?;
+        table.publish(&self.rt, TableState { layout, tree: old.tree.clone() });
+        Ok(())
+    }
+
+    /// Links all tables after the catalog was read.
+    pub(crate) fn link_all(&self) -> Result<()> {
+        for table in self.catalog.tables() {
+            let def = table.layout().def.clone();
+            for key in &def.foreign_keys {
+                let damaged = |what: String| {
+                    let error = Error::new(Code::CatalogDamaged).with("table", &def.name);
+                    error.with("constraint", &key.name).with("what", what)
+                };
+                let parent = self.catalog.by_id(key.parent);
+                let parent = parent.ok_or_else(|| damaged("its parent is missing".to_string()))?;
+                key.check(&def, &parent.layout().def).map_err(damaged)?;
+                LinkList::link(&Link::new(key.clone(), &table, &parent), &table, &parent);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,500 @@
+//! The checks of foreign keys by row operations.
+//!
+//! A row that refers to another one (a child): the operation locks the key of the parent row in
+//! shared mode, reads whether the key is there now, and writes the row; then it releases the lock.
+//! From there on the undecided row stands for the lock, in a prepared transaction too. The lock is
+//! on the key alone: a change of the parent row that leaves its key as it is neither waits nor is
+//! waited for, and no snapshot makes it a conflict.
+//!
+//! A row to which others may refer (a parent): the operation writes its stamp, waits for locks on
+//! the key that the row loses, and then reads the children's index as it is now, where an entry of
+//! an undecided transaction, INS or DEL, is waited for. In the other order a child that reads the
+//! key before the stamp and writes its row after the look would be left without a parent.
+//!
+//! MATCH SIMPLE: a key with a NULL refers to nothing. A row may refer to itself.
+
+use crate::buffers::Buffers;
+use crate::foreign::{KeyOf, Link};
+use crate::overflow;
+use crate::read::LockWait;
+use crate::table::{Table, TableState, Use};
+use crate::table_layout::KeyColumn;
+use crate::transaction::TableTxn;
+use crate::write::Current;
+use crate::write_parts::Applied;
+use evenkeel_base::fault_injection::{self, Fault};
+use evenkeel_base::{
+    Code, CommitTable, Error, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
+};
+use evenkeel_format::record::{RowKind, cell_flags, entry_op};
+use evenkeel_format::{Value, ValueRef};
+use evenkeel_tree::Direction;
+use evenkeel_txn::{LockSpace, Mode, Policy};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Gives the value of the column at a position.
+type ValueAt<'a, 'v> = &'a dyn Fn(usize) -> Result<ValueRef<'v>>;
+
+/// A key that a row loses, and to which rows of a child may refer.
+pub(crate) struct LeftKey {
+    link: Arc<Link>,
+    table: Arc<Table>,
+    space: LockSpace,
+    key: Vec<u8>,
+    /// By the columns of the foreign key.
+    values: Vec<Value>,
+}
+
+/// What an update owes to foreign keys: locks on parents' keys, and keys that its row loses.
+#[derive(Default)]
+pub(crate) struct Foreign {
+    held: Vec<(LockSpace, Vec<u8>)>,
+    left: Vec<LeftKey>,
+}
+
+/// The present state of a key.
+enum Seen {
+    There,
+    Missing,
+    /// This transaction decides.
+    Undecided(TxnId),
+    /// A change that was undone is in the way.
+    Undone(Vec<u8>, Stamp),
+}
+
+/// The values of a key in the order of a table's parts; `side` takes the table's column of a pair.
+fn in_order<'v>(
+    link: &Link,
+    parts: &[KeyColumn],
+    state: &TableState,
+    side: impl Fn(&(u16, u16)) -> u16,
+    values: &[ValueRef<'v>],
+) -> Result<Vec<ValueRef<'v>>> {
+    let value = |part: &KeyColumn| {
+        let id = state.layout.columns[part.column].id;
+        let at = link.key.columns.iter().position(|pair| side(pair) == id);
+        at.map(|at| values[at]).ok_or_else(|| Error::internal("a key has another column"))
+    };
+    parts.iter().take(link.key.columns.len()).map(value).collect()
+}
+
+/// The values of a foreign key's columns in a row; `None` if one is NULL.
+pub(crate) fn values_of<'v>(
+    link: &Link,
+    state: &TableState,
+    side: impl Fn(&(u16, u16)) -> u16,
+    value: ValueAt<'_, 'v>,
+) -> Result<Option<Vec<ValueRef<'v>>>> {
+    let mut values = Vec::with_capacity(link.key.columns.len());
+    for pair in &link.key.columns {
+        let at = state.layout.columns.iter().position(|column| column.id == side(pair));
+        let at = at.ok_or_else(|| Error::internal("a foreign key has an unknown column"))?;
+        match value(at)? {
+            ValueRef::Null => return Ok(None),
+            value => values.push(value),
+        }
+    }
+    Ok(Some(values))
+}
+
+/// The parent's key that has these values: where it is locked, which key it is, its bytes. `None`
+/// if no row can have it.
+pub(crate) fn parent_key(
+    link: &Link,
+    state: &TableState,
+    values: &[ValueRef<'_>],
+) -> Result<Option<(LockSpace, KeyOf, Vec<u8>)>> {
+    let layout = &state.layout;
+    let of = link.key.parent_key(&layout.def);
+    let of = of.ok_or_else(|| Error::internal("the parent of a foreign key has no key for it"))?;
+    let (space, parts) = match of {
+        KeyOf::Clustered => (LockSpace::Keys(state.tree.id()), &layout.key),
+        KeyOf::Index(at) => (LockSpace::Index(layout.indexes[at].id), &layout.indexes[at].parts),
+    };
+    let values = in_order(link, parts, state, |pair| pair.1, values)?;
+    let key = layout.encode_whole(parts, &values)?;
+    Ok(key.map(|key| (space, of, key)))
+}
+
+fn shown(values: impl Iterator<Item = String>) -> String {
+    values.collect::<Vec<_>>().join(", ")
+}
+
+impl TableTxn {
+    /// Applies the prepared insert; the rows that it refers to stay there meanwhile.
+    pub(crate) fn apply_insert<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        value: &impl Fn(usize) -> Result<ValueRef<'v>>,
+        b: &mut Buffers,
+    ) -> Result<Applied> {
+        let held = match self.hold_parents(table, state, None, value) {
+            // A duplicate counts first: the row may be changed or left out then.
+            Err(error) if error.code() == Code::ParentRowMissing => {
+                return match self.duplicate_of(state, b)? {
+                    Some((index, pk)) => Ok(Applied::Duplicate(index, pk)),
+                    None => Err(error),
+                };
+            }
+            held => held?,
+        };
+        if table.links.get().is_some() {
+            // Simulations switch threads between the look at the parents and the write.
+            self.store.rt.step();
+        }
+        let applied = self.apply(table, state, RowKind::Insert, None, b);
+        self.release_parents(held);
+        applied
+    }
+
+    /// The present row that has a key of the prepared one.
+    fn duplicate_of(
+        &mut self,
+        state: &TableState,
+        b: &mut Buffers,
+    ) -> Result<Option<(Option<usize>, Vec<u8>)>> {
+        if let Current::Live(..) = self.read_current(state, &b.key, &mut b.old_row)? {
+            return Ok(Some((None, b.key.clone())));
+        }
+        for (at, key) in &b.unique {
+            let index = state.layout.indexes[*at].id;
+            if let Some(pk) = self.current_pks(index, key, LockWait::Wait)?.pop() {
+                return Ok(Some((Some(*at), pk)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What an update owes to foreign keys, before it is applied; parents' keys are locked then.
+    pub(crate) fn foreign_of_update<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        old: ValueAt<'_, 'v>,
+        new: ValueAt<'_, 'v>,
+    ) -> Result<Foreign> {
+        if table.links.get().is_none() {
+            return Ok(Foreign::default());
+        }
+        let left = self.keys_left(table, state, old, Some(new))?;
+        Ok(Foreign { held: self.hold_parents(table, state, Some(old), new)?, left })
+    }
+
+    /// Ends what `foreign_of_update` has begun.
+    pub(crate) fn end_foreign(
+        &mut self,
+        Foreign { held, left }: Foreign,
+        applied: Result<Applied>,
+    ) -> Result<Applied> {
+        self.release_parents(held);
+        if matches!(applied, Ok(Applied::Done)) {
+            self.check_left(left)?;
+        }
+        applied
+    }
+
+    /// Locks the keys of the rows that a new version refers to, and checks that they are there.
+    /// Not those to which the version before it refers as well.
+    fn hold_parents<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        old: Option<ValueAt<'_, 'v>>,
+        new: ValueAt<'_, 'v>,
+    ) -> Result<Vec<(LockSpace, Vec<u8>)>> {
+        let mut held = Vec::new();
+        let Some(links) = table.links.get().filter(|_| self.checks_foreign_keys) else {
+            return Ok(held);
+        };
+        for link in &links.parents {
+            let Some(values) = values_of(link, state, |pair| pair.0, new)? else { continue };
+            if let Some(old) = old
+                && values_of(link, state, |pair| pair.0, old)?.as_ref() == Some(&values)
+            {
+                continue;
+            }
+            let locked = self.hold_parent(link, (table, state, new), &values);
+            match locked {
+                Ok(locked) => held.extend(locked),
+                Err(error) => {
+                    self.release_parents(held);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Locks one parent's key; the result has it if the lock is new.
+    fn hold_parent<'v>(
+        &mut self,
+        link: &Arc<Link>,
+        (table, state, new): (&Arc<Table>, &Arc<TableState>, ValueAt<'_, 'v>),
+        values: &[ValueRef<'v>],
+    ) -> Result<Option<(LockSpace, Vec<u8>)>> {
+        let parent = link.parent()?;
+        self.enter(&parent, Use::Read)?;
+        loop {
+            self.inner.check_cancel()?;
+            let refers_to_self = Arc::ptr_eq(&parent, table);
+            let there = if refers_to_self { state.clone() } else { parent.state() };
+            let Some((space, of, key)) = parent_key(link, &there, values)? else {
+                return Err(parent_missing(link, table, &there, values));
+            };
+            if refers_to_self
+                && let Some(own) = values_of(link, state, |pair| pair.1, new)?
+                && parent_key(link, &there, &own)?.is_some_and(|(.., own)| own == key)
+            {
+                return Ok(None);
+            }
+            let before = self.inner.locked_rows();
+            if !fault_injection::is(Fault::ParentNotLocked) {
+                let policy = Policy::Wait(self.deadline());
+                let at = (space, &key[..]);
+                self.store.txns.lock_row(&self.inner, at, false, Mode::Shared, policy)?;
+            }
+            let is_new = self.inner.locked_rows() > before;
+            let seen = self.parent_now(&there, of, &key);
+            if let Ok(Seen::There) = seen {
+                return Ok(is_new.then_some((space, key)));
+            }
+            if is_new {
+                self.release_parents(vec![(space, key)]);
+            }
+            match seen? {
+                Seen::There => {}
+                Seen::Missing => return Err(parent_missing(link, table, &there, values)),
+                // Without the lock: the other one may be waiting for it.
+                Seen::Undecided(other) => self.wait_txn(other)?,
+                Seen::Undone(key, stamp) => {
+                    self.store.roll_back_on_touch(&there.tree, &key, stamp)?;
+                }
+            }
+        }
+    }
+
+    fn release_parents(&self, held: Vec<(LockSpace, Vec<u8>)>) {
+        for (space, key) in held {
+            self.store.txns.unlock_row(&self.inner, space, &key, Mode::Shared, false);
+        }
+    }
+
+    /// Whether a parent's key is there now, whatever the snapshot shows.
+    fn parent_now(&self, state: &TableState, of: KeyOf, key: &[u8]) -> Result<Seen> {
+        match of {
+            KeyOf::Index(at) => self.entry_now(state, at, (key, true)),
+            KeyOf::Clustered => {
+                let mut seen = self.row_now(state, key, None)?;
+                if let Seen::Undecided(_) = seen {
+                    // Its undo stays as long as there is a snapshot from before it is read.
+                    let _guard = self.store.txns.snapshot();
+                    seen = self.row_now(state, key, Some(()))?;
+                }
+                Ok(seen)
+            }
+        }
+    }
+
+    /// As `parent_now`, for the clustered key. If `older` is given, an undecided change of a row
+    /// that was there before leaves its key as it is.
+    fn row_now(&self, state: &TableState, key: &[u8], older: Option<()>) -> Result<Seen> {
+        let mut cell = None;
+        state.tree.get(key, &mut |found| cell = found.map(|c| (c.flags, c.stamp)))?;
+        let Some((flags, stamp)) = cell else { return Ok(Seen::Missing) };
+        let seen = self.judge(key, flags, stamp);
+        if let (Seen::Undecided(_), Some(()), 0) = (&seen, older, flags & cell_flags::DELETED) {
+            let all = Snapshot { at: Lsn::MAX, own: TxnId(0), own_below: UndoNo::ZERO };
+            let before = self.store.txns.visible_before(state.tree.id(), key, stamp, &all)?;
+            if before.row.is_some() {
+                return Ok(Seen::There);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// What the newest version of a row says of its clustered key.
+    fn judge(&self, key: &[u8], flags: u8, stamp: Stamp) -> Seen {
+        let there = match flags & cell_flags::DELETED {
+            0 => Seen::There,
+            _ => Seen::Missing,
+        };
+        if flags & cell_flags::STAMPED == 0 || stamp.txn == self.inner.id() {
+            return there;
+        }
+        match self.store.txns.state(stamp.txn) {
+            TxnState::Active | TxnState::Prepared => Seen::Undecided(stamp.txn),
+            TxnState::Aborted => Seen::Undone(key.to_vec(), stamp),
+            TxnState::Committed(_) if self.store.txns.is_dead(stamp) => {
+                Seen::Undone(key.to_vec(), stamp)
+            }
+            TxnState::Committed(_) => there,
+        }
+    }
+
+    /// Whether an index has an entry with this key, or under this beginning of keys.
+    fn entry_now(
+        &self,
+        state: &TableState,
+        at: usize,
+        (key, is_whole): (&[u8], bool),
+    ) -> Result<Seen> {
+        let (index, me) = (state.layout.index_at(at)?.id, self.inner.id());
+        let mut seen = Seen::Missing;
+        let mut see = |_: &[u8], op: u8, stamp: Stamp, state: TxnState| {
+            if stamp.txn.0 != 0 && stamp.txn != me && state.is_undecided() {
+                seen = Seen::Undecided(stamp.txn);
+            } else if op & entry_op::INS != 0 {
+                seen = Seen::There;
+            }
+            matches!(seen, Seen::Missing)
+        };
+        let read = match is_whole {
+            true => self.store.runs.current(index, key, &mut see),
+            false => self.store.runs.current_under(index, key, &mut see),
+        };
+        self.store.read_index(read)?;
+        Ok(seen)
+    }
+
+    /// The keys that a row loses, and to which rows of other tables may refer: all of them if there
+    /// is no new version.
+    pub(crate) fn keys_left<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        old: ValueAt<'_, 'v>,
+        new: Option<ValueAt<'_, '_>>,
+    ) -> Result<Vec<LeftKey>> {
+        let mut left = Vec::new();
+        let Some(links) = table.links.get().filter(|_| self.checks_foreign_keys) else {
+            return Ok(left);
+        };
+        for link in &links.children {
+            let Some(values) = values_of(link, state, |pair| pair.1, old)? else { continue };
+            let Some((space, _, key)) = parent_key(link, state, &values)? else { continue };
+            if let Some(new) = new
+                && let Some(values) = values_of(link, state, |pair| pair.1, new)?
+                && parent_key(link, state, &values)?.is_some_and(|(.., new)| new == key)
+            {
+                continue;
+            }
+            let values = values.iter().map(|value| ValueRef::to_owned(*value)).collect();
+            let left_key = LeftKey { link: link.clone(), table: table.clone(), space, key, values };
+            if fault_injection::is(Fault::ChildrenBeforeStamp) {
+                self.check_left_key(&left_key)?;
+                continue;
+            }
+            left.push(left_key);
+        }
+        if !left.is_empty() {
+            // Simulations switch threads between the look at the links and the write.
+            self.store.rt.step();
+        }
+        Ok(left)
+    }
+
+    /// As `keys_left`, for a row that is deleted.
+    pub(crate) fn keys_left_by_delete(
+        &mut self,
+        table: &Arc<Table>,
+        state: &Arc<TableState>,
+        key: &[u8],
+        row: &[u8],
+    ) -> Result<Vec<LeftKey>> {
+        if table.links.get().is_none_or(|links| links.children.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let wanted = |i: usize, _: u32| state.layout.is_indexed(i);
+        let loaded = overflow::load(&state.tree, &state.layout, key, row, &wanted)?;
+        let old = state.layout.view(key, row)?.with_loaded(&loaded);
+        self.keys_left(table, state, &|i| old.value(i), None)
+    }
+
+    /// The stamp is on the row: no row may refer to the keys that it has lost.
+    pub(crate) fn check_left(&mut self, left: Vec<LeftKey>) -> Result<()> {
+        left.iter().try_for_each(|left| self.check_left_key(left))
+    }
+
+    fn check_left_key(&mut self, left: &LeftKey) -> Result<()> {
+        let LeftKey { link, table, space, key, values } = left;
+        self.store.rt.step();
+        if !self.store.txns.check_write(&self.inner, *space, key).is_empty() {
+            self.store.txns.wait_written(&self.inner, *space, key, self.deadline())?;
+        }
+        let Some(child) = link.child() else { return Ok(()) };
+        match self.enter(&child, Use::Read) {
+            // Dropped since, with the rows that referred to this one.
+            Err(error) if error.code() == Code::TableMissing && child.is_gone() => return Ok(()),
+            entered => entered?,
+        }
+        loop {
+            self.inner.check_cancel()?;
+            let state = child.state();
+            match self.child_now(link, &state, values)? {
+                Seen::Missing => return Ok(()),
+                Seen::There => {
+                    let key = shown(values.iter().map(|value| value.as_ref().brief()));
+                    return Err(Error::new(Code::RowReferenced)
+                        .with("table", &table.layout().def.name)
+                        .with("constraint", &link.key.name)
+                        .with("child", &state.layout.def.name)
+                        .with("key", key));
+                }
+                Seen::Undecided(other) => self.wait_txn(other)?,
+                Seen::Undone(key, stamp) => {
+                    self.store.roll_back_on_touch(&state.tree, &key, stamp)?;
+                }
+            }
+        }
+    }
+
+    /// Whether a row of the child refers to these values now.
+    fn child_now(&self, link: &Link, state: &TableState, values: &[Value]) -> Result<Seen> {
+        let layout = &state.layout;
+        let of = link.key.child_key(&layout.def);
+        let of = of.ok_or_else(|| Error::internal("the child of a foreign key has no index"))?;
+        let parts = match of {
+            KeyOf::Clustered => &layout.key,
+            KeyOf::Index(at) => &layout.indexes[at].parts,
+        };
+        let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
+        let values = in_order(link, parts, state, |pair| pair.0, &values)?;
+        let Some(prefix) = layout.encode_whole(parts, &values)? else { return Ok(Seen::Missing) };
+        match of {
+            KeyOf::Index(at) => {
+                let is_whole = values.len() == layout.indexes[at].parts.len();
+                self.entry_now(state, at, (&prefix, is_whole))
+            }
+            KeyOf::Clustered => {
+                let mut cursor = state.tree.cursor();
+                cursor.seek(Bound::Included(&prefix), Direction::Forward)?;
+                while let Some((key, cell)) = cursor.next()? {
+                    if !key.starts_with(&prefix) {
+                        break;
+                    }
+                    match self.judge(key, cell.flags, cell.stamp) {
+                        Seen::Missing => {}
+                        seen => return Ok(seen),
+                    }
+                }
+                Ok(Seen::Missing)
+            }
+        }
+    }
+}
+
+#[cold]
+fn parent_missing(
+    link: &Link,
+    table: &Table,
+    parent: &TableState,
+    values: &[ValueRef<'_>],
+) -> Error {
+    Error::new(Code::ParentRowMissing)
+        .with("table", &table.layout().def.name)
+        .with("constraint", &link.key.name)
+        .with("parent", &parent.layout.def.name)
+        .with("key", shown(values.iter().map(|value| value.brief())))
+}
