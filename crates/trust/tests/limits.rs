@@ -4,8 +4,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, Geometry, IndexSpec, Isolation, Kind, Options,
-    TableRef, TableSpec, Value,
+    Access, Code, ColumnSpec, ColumnType, Database, ForeignKeySpec, Geometry, IndexSpec, Isolation,
+    Kind, Options, TableRef, TableSpec, Value,
 };
 use evenkeel_format::limits;
 use evenkeel_io::{Env, MemEnv};
@@ -217,6 +217,16 @@ fn limits_hold_at_the_limit_and_one_beyond() {
     db.add_column("long", &column(limits::DEFAULT_BYTES_MAX)).expect("at the limit");
     let beyond = db.create_table("d", &wide(2).column(column(limits::DEFAULT_BYTES_MAX + 1)));
     assert_eq!(beyond.expect_err("beyond").code(), Code::DefinitionInvalid);
+    // Foreign keys, all of one column.
+    db.create_table("wide", &wide(2)).expect("creates");
+    let referring = |keys: usize| {
+        (0..keys).fold(wide(2).index(IndexSpec::new("p", &["c1"])), |spec, n| {
+            spec.foreign_key(ForeignKeySpec::new(&format!("f{n}"), &["c1"], "wide", &["c0"]))
+        })
+    };
+    db.create_table("refers", &referring(limits::FOREIGN_KEYS_MAX)).expect("at the limit");
+    let beyond = db.create_table("more", &referring(limits::FOREIGN_KEYS_MAX + 1));
+    assert_eq!(beyond.expect_err("beyond").code(), Code::ForeignKeyInvalid);
     let check = db.check().expect("check");
     assert_eq!((check.rows, check.problems.len()), (1, 0), "{:?}", check.problems);
 }

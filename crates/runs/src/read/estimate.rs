@@ -4,12 +4,9 @@
 //! range, chosen by the positions of entries, and the share of rows among them is applied to the
 //! others.
 //!
-//! Most ranges are alike everywhere, so few entries at few places are examined first. Only where
-//! rows are rare at one of these places are many examined. What was found serves estimates of
-//! ranges within for a moment (`row_shares`).
+//! What was found serves estimates of ranges within for a moment (`row_shares`).
 //!
-//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted. First
-//! `ENTRIES_FIRST` entries at each of `PLACES_FIRST` places are examined. Then at most
+//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted. At most
 //! `ENTRIES_SEEN` entries at `PLACES` places are examined, and at each of a few more places as many
 //! as at one of these, whatever the size of the index.
 
@@ -26,14 +23,7 @@ use std::sync::Arc;
 
 /// A range with this many times the entries of the rows to be counted is not counted.
 const ENTRIES_EACH: u64 = 8;
-/// Places of a range that are examined first, and entries at each of them.
-const PLACES_FIRST: u64 = 4;
-const ENTRIES_FIRST: u64 = 16;
-/// If at each of these places at least one entry in this many is a row, no other is examined: an
-/// estimate that is off by a factor of two would need a quarter of the range, between two of the
-/// places, that is unlike both.
-const RARE: u64 = 4;
-/// Places of a range that are examined otherwise.
+/// Places of a range that are examined.
 const PLACES: u64 = 16;
 /// Entries that are examined at these places together.
 const ENTRIES_SEEN: u64 = 1024;
@@ -320,10 +310,7 @@ impl Runs {
         if is_common && let Some(known) = self.row_shares.find(*index, range, *count, *moment) {
             return entries.rows_by(&known);
         }
-        let seen = match self.even_share(entries, snapshot)? {
-            Some(even) => vec![even],
-            None => self.shares(entries, snapshot)?,
-        };
+        let seen = self.shares(entries, snapshot)?;
         let (low, high) = (low.clone(), high.clone());
         let (index, count, moment) = (*index, *count, *moment);
         let found = Arc::new(RowShares { index, low, high, entries: count, moment, seen });
@@ -331,31 +318,6 @@ impl Runs {
             self.row_shares.keep(&found);
         }
         entries.rows_by(&found)
-    }
-
-    /// The share of rows in the whole range, by examining few entries at few places; `None` if rows
-    /// are rare at one of them.
-    fn even_share(
-        self: &Arc<Self>,
-        entries: &Entries,
-        snapshot: Snapshot,
-    ) -> Result<Option<ShareAt>> {
-        let (mut rows, mut examined, mut is_decided) = (0, 0, true);
-        for i in 0..PLACES_FIRST {
-            let before = u128::from(entries.count) * u128::from(2 * i + 1);
-            let before = (before / u128::from(2 * PLACES_FIRST)) as u64;
-            let Some(place) = entries.key_at(before)? else { return Ok(None) };
-            let there = self.examine(entries, place, snapshot, ENTRIES_FIRST)?;
-            if there.rows * RARE < there.entries.max(1) {
-                return Ok(None);
-            }
-            rows += there.rows;
-            examined += there.entries;
-            is_decided &= there.is_decided;
-        }
-        let share = rows as f64 / examined.max(1) as f64;
-        let (place, entries) = (entries.low.clone(), entries.count);
-        Ok(Some(ShareAt { place, share, entries, is_last: true, is_decided }))
     }
 
     /// The shares of rows at places all over the range, and at more places between neighbours with

@@ -1,7 +1,8 @@
 //! Accuracy of row estimates when many rows are deleted, changed, rolled back, loaded or dropped,
 //! with and without an old snapshot that needs the former rows: of the table, of ranges of its key
 //! and of an index, and after a look at its keys. Above a minimum of rows the estimate is within a
-//! factor of two, below it within that minimum.
+//! factor of two and a half, whatever the background has done by then, below it within that
+//! minimum.
 
 use super::*;
 use std::ops::Bound;
@@ -50,7 +51,7 @@ impl Bed {
             _ => panic!("a number"),
         };
         let near = |what: &str, said: u64, is: u64| {
-            let is_near = said.abs_diff(is) <= FEW || (said <= 2 * is && is <= 2 * said);
+            let is_near = said.abs_diff(is) <= FEW || (2 * said <= 5 * is && 2 * is <= 5 * said);
             assert!(is_near, "{what}: {said} told of {is} rows");
         };
         let size = self.db.store.size_estimate(&self.table).unwrap();
