@@ -134,10 +134,10 @@ def failed_sync(test):
 
 def provoke(test):
     """Changes until the call that is to fail has come: a flush makes files when a memtable is full, and opens them to
-    read; a table that grows takes blocks."""
-    for n in range(1, 41):
-        test.does(f"replace into e select seq, concat(seq * 7919 % 4001, repeat(char(40 + {n}), 600)) "
-                  f"from seq_1_to_600; insert into g (b) select repeat(char(40 + {n}), 600) from seq_1_to_600")
+    read; a table that grows takes blocks. Some tens of MB lie between two new files."""
+    for n in range(1, 241):
+        test.does(f"replace into e select seq, concat(seq * 7919 % 4001, repeat(char(40 + {n % 80}), 600)) "
+                  f"from seq_1_to_600; insert into g (b) select repeat(char(40 + {n % 80}), 600) from seq_1_to_600")
         if is_struck(test):
             return
 
