@@ -46,7 +46,9 @@ pub fn check(root: &Path) -> Vec<String> {
     let mut manifests = vec![("xtask".to_string(), root.join("xtask/Cargo.toml"))];
     for entry in fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        manifests.push((name, entry.path().join("Cargo.toml")));
+        if entry.path().is_dir() {
+            manifests.push((name, entry.path().join("Cargo.toml")));
+        }
     }
     for (name, _) in LAYERS {
         if !manifests.iter().any(|(package, _)| package == name) {

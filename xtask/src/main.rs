@@ -8,6 +8,7 @@ mod error_names;
 mod layers;
 mod licences;
 mod links;
+mod manifests;
 mod rules;
 mod source;
 mod string_names;

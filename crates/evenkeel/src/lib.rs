@@ -110,12 +110,7 @@ pub mod io {
     };
 }
 
-/// The examples of the guide, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/embedding.md")]
-struct Guide;
-
 /// The example of the README, run as a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

@@ -217,3 +217,14 @@ fn allocated_bytes(path: &Path) -> u64 {
         Err(_) => std::fs::metadata(path).map_or(0, blocks),
     }
 }
+
+/// The examples of the guide, run as tests: here, for the package of `evenkeel` has no file from
+/// outside of its crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embedding.md")]
+struct Guide;
+
+/// The example of the README of the repository, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

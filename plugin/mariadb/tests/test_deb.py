@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""The Debian package in a clean root with the server's own packages and a server that runs: it is installed, upgraded,
+removed, installed again and purged by apt; tables stay through all of it. Prints one line.
+
+test_deb.py [contents]: with `contents` only what is in the package, without a clean root.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from clean_root import CleanRoot, enter, server_version
+from servers import ROOT, Missing, Problem, run, wait_until
+
+NAME = "mariadb-plugin-evenkeel"
+CONFIG = "/etc/mysql/mariadb.conf.d/evenkeel.cnf"
+LOADS = "/etc/mysql/mariadb.conf.d/evenkeel-load.cnf"
+LIBRARY = "/usr/lib/mysql/plugin/ha_evenkeel.so"
+TABLES = "/var/lib/mysql/#evenkeel"
+ENGINE = "select count(*) from information_schema.engines where engine = 'EVENKEEL' and support = 'YES'"
+FILES = {CONFIG, LIBRARY, "/usr/bin/evenkeel", f"/usr/share/{NAME}/load.cnf",
+         *(f"/usr/share/doc/{NAME}/{name}" for name in ("changelog.gz", "copyright", "LICENSE-MIT", "LICENSE-APACHE"))}
+
+
+def wants(is_right, what):
+    if not is_right:
+        raise Problem(what)
+
+
+def package(folder, revision):
+    """The package as `make deb` makes it, of one revision."""
+    environment = {**os.environ, "EVENKEEL_DEB_OUT": str(folder), "EVENKEEL_DEB_REVISION": str(revision)}
+    made = subprocess.run(["bash", ROOT / "scripts/deb.sh"], env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+    if made.returncode == 3:
+        raise Missing(made.stderr.strip())
+    wants(made.returncode == 0, f"no package: {made.stderr}")
+    return pathlib.Path(made.stdout.strip())
+
+
+def field(deb, name):
+    return subprocess.run(["dpkg-deb", "--field", deb, name], stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def check_contents(deb):
+    wants(f"mariadb-server-core (= {server_version()})" in field(deb, "Depends").split(", "),
+          f"depends on {field(deb, 'Depends')}")
+    wants("libc6" in field(deb, "Depends"), "the libraries are not among what it depends on")
+    listed = subprocess.run(["dpkg-deb", "--contents", deb], stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    files = {}
+    for line in listed:
+        mode, owner, _, _, _, path = line.split(maxsplit=5)
+        wants(owner == "root/root", f"{path} belongs to {owner}")
+        if not mode.startswith("d"):
+            files[path.removeprefix(".")] = mode
+    wants(set(files) == FILES, f"differs by {set(files) ^ FILES}")
+    wants({path for path, mode in files.items() if mode != "-rw-r--r--"} == {"/usr/bin/evenkeel"}, f"modes: {files}")
+
+
+class Machine:
+    """A clean root in which the server's service runs, and what the test does to it."""
+
+    def __init__(self, folder):
+        self.root = CleanRoot(folder)
+        self.root.run("service", "mariadb", "start")
+
+    def put(self, deb):
+        shutil.copy(deb, self.root.file("/root"))
+        return f"/root/{deb.name}"
+
+    def apt(self, *arguments):
+        output = self.root.run("apt-get", "-q", "-y", *arguments)
+        wants(self.answers(), f"the server does not run after apt-get {arguments}: {output}")
+        return output
+
+    def answers(self):
+        return wait_until(lambda: self.root.tried("mariadb", "-e", "select 1")[0] == 0, 60)
+
+    def has_engine(self):
+        return self.root.sql(ENGINE) == "1"
+
+    def process(self):
+        return self.root.sql("select variable_value from information_schema.global_status where variable_name ="
+                             " 'uptime'"), self.root.file("/run/mysqld/mysqld.pid").read_text()
+
+
+def install(machine, deb):
+    root = machine.root
+    root.sql("create database d; create table d.i (a int primary key); insert into d.i values (1)")
+    machine.apt("install", machine.put(deb))
+    wants(machine.has_engine(), "the engine is not there after the installation")
+    root.sql("create table d.t (a int primary key, b varchar(20), key (b)) engine=evenkeel;"
+             "insert into d.t select seq, concat('row ', seq) from seq_1_to_1000")
+    wants("evenkeel" not in root.sql("show databases"), "the directory of the tables is shown as a database")
+    wants(root.tried("mariadb", "-e", "uninstall soname 'ha_evenkeel'")[0], "it can be taken away from under its tables")
+    wants("0." in root.run("evenkeel", "--version"), "the command does not run")
+    changed = root.run("dpkg", "--verify", NAME)
+    wants(not changed, f"files are not as they were packed: {changed}")
+
+
+def rows(machine):
+    return machine.root.sql("select count(*), sum(a), max(b) from d.t")
+
+
+def upgrade(machine, deb):
+    """A running server takes up the new file; what the administrator changed in the config stays."""
+    root = machine.root
+    config = root.file(CONFIG)
+    config.write_text(config.read_text().replace("#loose_evenkeel_memory_size = 4G", "loose_evenkeel_memory_size = 48M"))
+    before, process = rows(machine), machine.process()
+    machine.apt("install", machine.put(deb))
+    wants(machine.process()[1] != process[1], "the server still runs with the old file")
+    wants(machine.has_engine(), "the engine is not there after the upgrade")
+    wants(rows(machine) == before == "1000\t500500\trow 999", f"rows: {before}, then {rows(machine)}")
+    wants(root.sql("select @@evenkeel_memory_size") == str(48 << 20), "the administrator's setting is gone")
+    root.sql("insert into d.t values (1001, 'row 1001')")
+    wants(root.run("dpkg-query", "-W", "-f", "${Version}", NAME).endswith("-2"), "it is not the new package")
+
+
+def keeps_server(machine):
+    """Says whether a newer server is in the archive; an upgrade must leave the server alone then."""
+    planned = machine.root.run("apt-get", "-s", "-q", "upgrade")
+    policy = machine.root.run("apt-cache", "policy", "mariadb-server-core").split()
+    newer = policy[policy.index("Candidate:") + 1] != server_version()
+    wants("Inst mariadb-server-core" not in planned and f"Remv {NAME}" not in planned,
+          f"an upgrade takes the server from under the plugin: {planned}")
+    return newer
+
+
+def remove(machine):
+    """The server runs without the engine; its files stay."""
+    root = machine.root
+    output = machine.apt("remove", NAME)
+    wants("tables stay in" in output, f"does not say where the tables are: {output}")
+    wants(not root.file(LIBRARY).exists() and not root.file(LOADS).is_symlink(), "something is left that loads it")
+    wants(not machine.has_engine(), "the engine is still there")
+    wants(root.sql("select a from d.i") == "1", "a table of InnoDB is gone")
+    code, output = root.tried("mariadb", "-e", "select * from d.t")
+    wants(code and "Unknown storage engine 'EVENKEEL'" in output, f"a table of the engine without it: {output}")
+    wants("evenkeel" not in root.sql("show databases"), "the directory of the tables is shown as a database")
+    check = root.run("evenkeel", "check", TABLES) if root.file("/usr/bin/evenkeel").exists() else ""
+    wants(not check and any(root.file(TABLES).iterdir()), "the tables' files are gone")
+
+
+def install_again(machine, deb):
+    machine.apt("install", machine.put(deb))
+    wants(rows(machine).startswith("1001\t501501"), f"rows after it was removed and installed: {rows(machine)}")
+
+
+def purge(machine):
+    root = machine.root
+    machine.apt("purge", NAME)
+    left = [path for path in (CONFIG, LOADS, LIBRARY, f"/usr/share/{NAME}") if root.file(path).exists()]
+    wants(not left, f"left after a purge: {left}")
+    wants(any(root.file(TABLES).iterdir()), "a purge removed the tables")
+
+
+def refuses_other_installation(machine, deb):
+    """`make install` has its own hook for apt: both together would overwrite each other."""
+    root = machine.root
+    program = root.file("/usr/lib/evenkeel/install.sh")
+    program.parent.mkdir()
+    program.touch()
+    code, output = root.tried("apt-get", "-q", "-y", "install", machine.put(deb))
+    wants(code and "'make install'" in output, f"is installed over the plugin of make install: {output}")
+    shutil.rmtree(program.parent)
+    machine.apt("install", "-f")
+
+
+def tells_systemd(machine, deb):
+    """With systemd the scripts ask it to start the server again. A stand-in notes what is asked."""
+    root = machine.root
+    root.file("/run/systemd/system").mkdir(parents=True)
+    stand_in = root.file("/usr/local/sbin/deb-systemd-invoke")
+    stand_in.write_text("#!/bin/sh\necho \"$@\" >>/root/asked\n")
+    stand_in.chmod(0o755)
+    path = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+    for arguments in (["--install", machine.put(deb)], ["--remove", NAME]):
+        root.run("env", f"PATH={path}", "dpkg", *arguments)
+    asked = root.file("/root/asked").read_text().splitlines()
+    wants(asked == ["try-restart mariadb.service"] * 2, f"asked of systemd: {asked}")
+
+
+def test(servers):
+    first = package(servers.folder / "first", 1)
+    check_contents(first)
+    if sys.argv[1:] == ["contents"]:
+        print(f"deb: {first.name} has its {len(FILES)} files and depends on mariadb-server-core (= {server_version()})")
+        return
+    second = package(servers.folder / "second", 2)
+    machine = Machine(servers.folder)
+    install(machine, first)
+    upgrade(machine, second)
+    newer = "stays although a newer one is there" if keeps_server(machine) else "stays, none newer is there"
+    remove(machine)
+    install_again(machine, second)
+    purge(machine)
+    refuses_other_installation(machine, first)
+    tells_systemd(machine, first)
+    machine.root.run("mariadb-admin", "shutdown")
+    print(f"deb: installed, upgraded, removed, installed again and purged beside a running server, which {newer}")
+
+
+if __name__ == "__main__":
+    def inside():
+        if sys.argv[1:] != ["contents"]:
+            enter()
+    try:
+        inside()
+    except Missing as missing:
+        print(missing, file=sys.stderr)
+        sys.exit(3)
+    sys.exit(run("deb", test))
