@@ -3,6 +3,7 @@
 //! program can check; `docs` writes `docs/reference` from the tables in the code.
 
 mod circles;
+mod dashboards;
 mod docs;
 mod error_names;
 mod layers;

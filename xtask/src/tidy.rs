@@ -6,7 +6,9 @@
 //! present one is a finding too.
 
 use crate::source::{self, Source, code, has_word};
-use crate::{circles, docs, error_names, layers, licences, links, manifests, rules, string_names};
+use crate::{
+    circles, dashboards, docs, error_names, layers, licences, links, manifests, rules, string_names,
+};
 use crate::{test_filters, vocabulary};
 use std::collections::BTreeMap;
 use std::fs;
@@ -74,6 +76,7 @@ pub fn check(root: &Path) -> Vec<String> {
     problems.extend(string_names::check(root));
     problems.extend(licences::check(root));
     problems.extend(links::check(root));
+    problems.extend(dashboards::check(root));
     problems.extend(manifests::check(root, &sources));
     problems
 }
