@@ -1,4 +1,4 @@
-//! Checks the names of metrics in `dashboards`. `mysqld_exporter` serves numeric status variables of
+//! Checks names of metrics in `dashboards`. `mysqld_exporter` serves numeric status variables of
 //! a server as `mysql_global_status_` and the name in lower case. So each name that begins with
 //! `mysql_global_status_evenkeel_` is a row of `docs/reference/metrics.md`, which is generated.
 //! `plugin/mariadb/tests/test_dashboards.py` compares them with what the exporter really serves.
