@@ -1,6 +1,6 @@
-# make deps | deps-TASK | bench | bench-compare | bars | compare | test | test-release | plugin | install | sql | profile | check | docs. See README.md.
+# make deps | deps-TASK | bench | bench-compare | bars | compare | test | test-release | plugin | install | deb | sql | profile | check | docs. See README.md.
 SHELL := /bin/bash
-.PHONY: deps bench bench-compare bars compare test test-release plugin install sql profile check docs
+.PHONY: deps bench bench-compare bars compare test test-release plugin install deb sql profile check docs
 
 deps:
 	@bash scripts/deps.sh
@@ -41,6 +41,11 @@ plugin:
 install:
 	@bash scripts/install.sh
 
+# The Debian package mariadb-plugin-evenkeel, for the server that is installed: target/deb.
+deb: deps-deb plugin
+	cargo build --quiet --release -p evenkeel-cli
+	@bash scripts/deb.sh
+
 # A private server with the engine loaded, and a client on it.
 sql: deps-plugin plugin
 	@bash scripts/sql.sh
@@ -63,6 +68,7 @@ check:
 	cargo xtask tidy
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# Regenerates docs/reference.
+# Regenerates docs/reference, and builds the manual, target/manual/html, if mdbook is there (make deps-docs).
 docs:
 	cargo xtask docs
+	@if command -v mdbook >/dev/null; then python3 scripts/manual.py; else echo "no manual: make deps-docs"; fi

@@ -7,6 +7,8 @@
 #   compare  the same and what the other embedded engines are built with
 #   plugin   the same as bench, and the MariaDB server, with the headers of its version
 #   servers  the same, sysbench, and MyRocks where it can be had (for make compare)
+#   deb      the same as plugin, and what makes the Debian package and a clean root to try it in
+#   docs     mdbook, from crates.io
 #   test     everything that `make test` runs, the server's own suite too (without TASK: this)
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -14,18 +16,19 @@ task=${1:-test}
 packages=(gcc libc6-dev ca-certificates)
 case "$task" in
     bench) ;;
-    fuzz) packages+=(g++) ;;
     profile) packages+=(linux-perf) ;;
     compare) packages+=(librocksdb-dev clang libclang-dev g++) ;;
-    plugin) packages+=(g++) ;;
+    fuzz | plugin) packages+=(g++) ;;
+    deb) packages+=(g++ binutils dpkg-dev debootstrap) ;;
+    docs) command -v mdbook >/dev/null || cargo install --quiet --locked mdbook || exit 1 ;;
     servers) packages+=(g++ python3 sysbench) ;;
-    test) packages+=(g++ python3 sysbench chromium postgresql util-linux patch lsof perl libpcre2-posix3) ;;
-    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
+    test) packages+=(g++ python3 sysbench chromium postgresql util-linux dpkg-dev patch lsof perl libpcre2-posix3) ;;
+    *) sed -n '2,12p' "$0" >&2; exit 2 ;;
 esac
 
 server() {
     case "$task" in
-        plugin | servers | test) bash scripts/mariadb.sh install || exit $? ;;
+        plugin | deb | servers | test) bash scripts/mariadb.sh install || exit $? ;;
     esac
     # Not there for every version: scripts/compare goes without and says so.
     [ "$task" != servers ] || bash scripts/mariadb.sh rocksdb >/dev/null || true
@@ -42,9 +45,7 @@ for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' \
         || missing+=("$package")
 done
-if [ ${#missing[@]} -eq 0 ]; then
-    server
-fi
+[ ${#missing[@]} -gt 0 ] || server
 
 run=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -53,9 +54,7 @@ if [ "$(id -u)" -ne 0 ]; then
     else
         # The server's too, so that there is one command to run and not another one after it.
         pinned=
-        case "$task" in
-            plugin | servers | test) pinned=$(bash scripts/mariadb.sh needs) ;;
-        esac
+        case "$task" in plugin | deb | servers | test) pinned=$(bash scripts/mariadb.sh needs) ;; esac
         echo "run this once, then try again:" >&2
         echo "  sudo apt-get update && sudo apt-get install -y" \
             "${pinned:+--allow-downgrades $pinned }${missing[*]}" >&2

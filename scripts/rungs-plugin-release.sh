@@ -25,3 +25,13 @@ rung 1-plugin-armed-backup python3 -B "$plugin_tests"/test_armed_backup.py
 rung 1-plugin-large-blob python3 -B "$plugin_tests"/test_large_blob.py
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.
 rung 1-plugin-clients python3 -B "$plugin_tests"/test_clients.py
+# The Debian package in a clean root beside a running server. Exit code 3: no root's rights, or an archive is out of reach.
+for test in deb dashboards; do
+    missing=0
+    bash scripts/deps.sh deb && python3 -B "$plugin_tests"/test_$test.py needs || missing=$?
+    if [ $missing = 3 ]; then
+        echo "== rung 1-plugin-$test skipped: something is missing, as said above"
+    else
+        rung 1-plugin-$test python3 -B "$plugin_tests"/test_$test.py
+    fi
+done

@@ -23,6 +23,8 @@ rung 1-plugin-many-tables python3 -B "$plugin_tests"/test_many_tables.py
 rung 1-plugin-layout python3 -B "$plugin_tests"/test_layout.py \
     handler-function handler-order handlerton-last thd-middle table-first field
 rung 1-plugin-install python3 -B "$plugin_tests"/test_install.py
+# What is in the Debian package; a release installs it.
+rung 1-plugin-deb python3 -B "$plugin_tests"/test_deb.py contents
 # The server's own tests of an engine, less than four minutes together.
 rung 1-mtr bash scripts/test-mtr.sh all
 # A part of the server's main suites with our engine in the place of the others, beside InnoDB's output.

@@ -25,11 +25,6 @@ def enter():
     if os.environ.get(INSIDE):
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
         return
-    if os.getuid() != 0:
-        raise Missing("a clean root needs root's rights")
-    for tool in ("unshare", "debootstrap"):
-        if not shutil.which(tool):
-            raise Missing(f"{tool} is missing: make deps-deb")
     make_base()
     os.environ[INSIDE] = "1"
     os.execvp("unshare", ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", "--mount-proc",
@@ -55,6 +50,11 @@ def said(command, log):
 
 
 def make_base():
+    if os.getuid() != 0:
+        raise Missing("a clean root needs root's rights")
+    for tool in ("unshare", "debootstrap"):
+        if not shutil.which(tool):
+            raise Missing(f"{tool} is missing: make deps-deb")
     base, version = base_folder(), server_version()
     if base.is_dir():
         return
@@ -94,6 +94,12 @@ class CleanRoot:
                         f"lowerdir={base_folder()},upperdir={upper},workdir={work}", self.path], check=True)
         subprocess.run(["mount", "-t", "proc", "proc", self.path / "proc"], check=True)
         self.run("ip", "link", "set", "lo", "up")
+
+    def leave(self):
+        """Ends what runs in it and unmounts it."""
+        self.tried("service", "mariadb", "stop")
+        for mount in (self.path / "proc", self.path):
+            subprocess.run(["umount", "--lazy", mount])
 
     def file(self, path):
         return self.path / path.lstrip("/")
