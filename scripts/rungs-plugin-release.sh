@@ -33,5 +33,6 @@ for test in deb dashboards; do
         echo "== rung 1-plugin-$test skipped: something is missing, as said above"
     else
         rung 1-plugin-$test python3 -B "$plugin_tests"/test_$test.py
+        [ $test != deb ] || rung 1-plugin-deb-planted python3 -B "$plugin_tests"/test_deb.py planted
     fi
 done

@@ -79,7 +79,9 @@ pub use backup::restore::{restore_backup_in, verify_backup_in};
 pub use evenkeel_base::journal::{Decision, Law};
 pub use evenkeel_base::wait_event::StallFigures;
 pub use evenkeel_base::{Cause, Code, Error, Kind, Lsn, Result, metrics::Metric};
+#[cfg(feature = "server")]
 pub use evenkeel_io::ThreadWatch;
+#[cfg(feature = "server")]
 pub use evenkeel_pages::{Costs, costs};
 pub use evenkeel_sched::laws::decide;
 pub use evenkeel_tables::Collations;
@@ -88,9 +90,11 @@ pub use evenkeel_tables::{
     ColumnType, Columns, Direction, Exactly, ForeignKeyDef, ForeignKeySpec, Given, IndexRebuilt,
     IndexSpec, Insertion, Isolation, KeySet, LargeReader, LargeValue, LockWait, Locking, LostRange,
     Mode, PROVISIONAL, PartSpec, Range, ReferenceAction, Refusal, RepairScope, Report, Row,
-    RowPlan, ScanRange, SchemaWait, StartingWith, TableChange, TableCopy, TableDef, TableRepair,
-    TableSpec, Value, ValueRef, ValueWriter, Values, WaitWatch, exactly, starting_with,
+    ScanRange, SchemaWait, StartingWith, TableChange, TableCopy, TableDef, TableRepair, TableSpec,
+    Value, ValueRef, ValueWriter, Values, exactly, starting_with,
 };
+#[cfg(feature = "server")]
+pub use evenkeel_tables::{RowPlan, WaitWatch};
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use open::recovery::RecoveryReport;
 

@@ -7,6 +7,7 @@ nothing of it outlives the test, and no port of the machine is taken. Needs root
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -16,8 +17,10 @@ INSIDE = "EVENKEEL_INSIDE"
 SOURCES = pathlib.Path("/etc/apt")
 PACKAGES = ["mariadb-server", "mariadb-server-core", "mariadb-client", "mariadb-client-core", "mariadb-common",
             "libmariadb3"]
-# In the base no service starts: it is made in the machine's own namespaces.
-NO_SERVICES = "#!/bin/sh\nexit 101\n"
+# Whether packages start services. Not while the base is made, which shares the machine's network. Without the file
+# they do not either, for no init runs.
+POLICY = "usr/sbin/policy-rc.d"
+FORBIDS, ALLOWS = "#!/bin/sh\nexit 101\n", "#!/bin/sh\nexit 0\n"
 
 
 def enter():
@@ -70,8 +73,8 @@ def make_base():
         elif (SOURCES / name).is_file():
             shutil.copy(SOURCES / name, new / "etc/apt" / name)
     shutil.copy("/etc/resolv.conf", new / "etc/resolv.conf")
-    policy = new / "usr/sbin/policy-rc.d"
-    policy.write_text(NO_SERVICES)
+    policy = new / POLICY
+    policy.write_text(FORBIDS)
     policy.chmod(0o755)
     said(["chroot", str(new), "apt-get", "update", "-q"], log)
     # Without services: mounts of its own so that /proc is gone with the process.
@@ -94,10 +97,17 @@ class CleanRoot:
                         f"lowerdir={base_folder()},upperdir={upper},workdir={work}", self.path], check=True)
         subprocess.run(["mount", "-t", "proc", "proc", self.path / "proc"], check=True)
         self.run("ip", "link", "set", "lo", "up")
+        (self.path / POLICY).write_text(ALLOWS)
+        (self.path / POLICY).chmod(0o755)
 
     def leave(self):
         """Ends what runs in it and unmounts it."""
-        self.tried("service", "mariadb", "stop")
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if os.readlink(process / "root") == str(self.path):
+                    os.kill(int(process.name), signal.SIGKILL)
+            except OSError:
+                continue  # it has ended meanwhile
         for mount in (self.path / "proc", self.path):
             subprocess.run(["umount", "--lazy", mount])
 

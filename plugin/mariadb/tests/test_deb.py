@@ -2,8 +2,9 @@
 """The Debian package in a clean root with the server's own packages and a server that runs: it is installed, upgraded,
 removed, installed again and purged by apt; tables stay through all of it. Prints one line.
 
-test_deb.py [contents | needs]: with `contents` only what is in the package, without a clean root; with `needs` only the
-base of clean roots is made.
+test_deb.py [contents | planted | needs]: with `contents` only what is in the package, without a clean root; with `planted`
+the same with faults in the package's files, each of which the test must find; with `needs` only the base of clean
+roots is made.
 """
 import os
 import pathlib
@@ -15,6 +16,7 @@ from clean_root import CleanRoot, enter, make_base, server_version
 from servers import ROOT, Missing, Problem, run, wait_until
 
 NAME = "mariadb-plugin-evenkeel"
+SOURCE = ROOT / "plugin/mariadb/debian"
 CONFIG = "/etc/mysql/mariadb.conf.d/evenkeel.cnf"
 LOADS = "/etc/mysql/mariadb.conf.d/evenkeel-load.cnf"
 LIBRARY = "/usr/lib/mysql/plugin/ha_evenkeel.so"
@@ -22,6 +24,17 @@ TABLES = "/var/lib/mysql/#evenkeel"
 ENGINE = "select count(*) from information_schema.engines where engine = 'EVENKEEL' and support = 'YES'"
 FILES = {CONFIG, LIBRARY, "/usr/bin/evenkeel", f"/usr/share/{NAME}/load.cnf",
          *(f"/usr/share/doc/{NAME}/{name}" for name in ("changelog.gz", "copyright", "LICENSE-MIT", "LICENSE-APACHE"))}
+# Faults of the package's files: file, text, what stands in its place, and a part of what the test then says.
+PLANTS = [
+    ("prerm", 'rm -f "$loads"', "true", "something is left that loads it"),
+    ("functions.sh", "dpkg-trigger --no-await /etc/mysql", "true", "the engine is still there"),
+    ("functions.sh", "try-restart", "status", "asked of systemd"),
+    ("load.cnf", "FORCE_PLUS_PERMANENT", "FORCE", "taken away from under"),
+    ("evenkeel.cnf", "ignore_db_dirs", "#ignore_db_dirs", "shown as a database"),
+    ("control.in", "mariadb-server-core (= @SERVER@)", "mariadb-server-core", "depends on"),
+    ("preinst", "exit 1", "true", "installed over the plugin"),
+    ("postrm", "restart_server", 'restart_server; rm -rf "/var/lib/mysql/#evenkeel"', "does not say where the tables are"),
+]
 
 
 def wants(is_right, what):
@@ -29,9 +42,12 @@ def wants(is_right, what):
         raise Problem(what)
 
 
-def package(folder, revision):
+def package(folder, revision, source=SOURCE):
     """The package as `make deb` makes it, of one revision."""
-    environment = {**os.environ, "EVENKEEL_DEB_OUT": str(folder), "EVENKEEL_DEB_REVISION": str(revision)}
+    # Packed with less work than a package for users.
+    environment = {**os.environ, "EVENKEEL_DEB_OUT": str(folder), "EVENKEEL_DEB_REVISION": str(revision),
+                   "EVENKEEL_DEB_SOURCE": str(source), "DPKG_DEB_COMPRESSOR_TYPE": "gzip",
+                   "DPKG_DEB_COMPRESSOR_LEVEL": "1"}
     made = subprocess.run(["bash", ROOT / "scripts/deb.sh"], env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True)
     if made.returncode == 3:
@@ -89,10 +105,10 @@ class Machine:
 def install(machine, deb):
     root = machine.root
     root.sql("create database d; create table d.i (a int primary key); insert into d.i values (1)")
-    machine.apt("install", machine.put(deb))
-    wants(machine.has_engine(), "the engine is not there after the installation")
+    output = machine.apt("install", machine.put(deb))
+    wants(machine.has_engine(), f"the engine is not there after the installation: {output}")
     root.sql("create table d.t (a int primary key, b varchar(20), key (b)) engine=evenkeel;"
-             "insert into d.t select seq, concat('row ', seq) from seq_1_to_1000")
+             "use d; insert into d.t select seq, concat('row ', seq) from seq_1_to_1000")
     wants("evenkeel" not in root.sql("show databases"), "the directory of the tables is shown as a database")
     wants(root.tried("mariadb", "-e", "uninstall soname 'ha_evenkeel'")[0], "it can be taken away from under its tables")
     wants("0." in root.run("evenkeel", "--version"), "the command does not run")
@@ -169,17 +185,19 @@ def refuses_other_installation(machine, deb):
 
 
 def tells_systemd(machine, deb):
-    """With systemd the scripts ask it to start the server again. A stand-in notes what is asked."""
+    """With systemd the scripts ask it to start the server again. Stand-ins note what is asked."""
     root = machine.root
     root.file("/run/systemd/system").mkdir(parents=True)
-    stand_in = root.file("/usr/local/sbin/deb-systemd-invoke")
-    stand_in.write_text("#!/bin/sh\necho \"$@\" >>/root/asked\n")
-    stand_in.chmod(0o755)
+    for name, body in (("deb-systemd-invoke", 'echo "$@" >>/root/asked'), ("systemctl", "exit 0")):
+        stand_in = root.file(f"/usr/local/sbin/{name}")
+        stand_in.write_text(f"#!/bin/sh\n{body}\n")
+        stand_in.chmod(0o755)
     path = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
     for arguments in (["--install", machine.put(deb)], ["--remove", NAME]):
         root.run("env", f"PATH={path}", "dpkg", *arguments)
+    # The server's own package asks as well, to start it.
     asked = root.file("/root/asked").read_text().splitlines()
-    wants(asked == ["try-restart mariadb.service"] * 2, f"asked of systemd: {asked}")
+    wants(asked.count("try-restart mariadb.service") == 2, f"asked of systemd: {asked}")
 
 
 def whole_life(machine, first, second):
@@ -194,20 +212,48 @@ def whole_life(machine, first, second):
     return newer
 
 
-def test(servers):
-    first = package(servers.folder / "first", 1)
+def tried(folder, source=SOURCE):
+    """Whether the archive has a newer server; raises what is wrong with the package."""
+    first, second = package(folder / "first", 1, source), package(folder / "second", 2, source)
     check_contents(first)
-    if sys.argv[1:] == ["contents"]:
-        print(f"deb: {first.name} has its {len(FILES)} files and depends on mariadb-server-core (= {server_version()})")
-        return
-    second = package(servers.folder / "second", 2)
-    machine = Machine(servers.folder)
+    machine = Machine(folder)
     try:
-        newer = whole_life(machine, first, second)
+        return whole_life(machine, first, second)
     finally:
         machine.root.leave()
-    kept = "stays although a newer one is there" if newer else "stays (none newer is in the archive)"
-    print(f"deb: installed, upgraded, removed, installed again and purged beside a running server, which {kept}")
+
+
+def caught(folder, number, plant):
+    """Whether the test of a package with a fault says what it should."""
+    file, text, instead, says = plant
+    shutil.copytree(SOURCE, folder / "source")
+    planted = folder / "source" / file
+    wants(text in planted.read_text(), f"{file} has no {text}")
+    planted.write_text(planted.read_text().replace(text, instead, 1))
+    try:
+        tried(folder, folder / "source")
+        found = "nothing"
+    except Problem as problem:
+        found = str(problem)
+    is_caught = says in found
+    print(f"deb: {number}. {file}: {text} -> {instead}: {'caught' if is_caught else 'NOT caught: ' + found[:500]}")
+    return is_caught
+
+
+def test(servers):
+    if sys.argv[1:] == ["contents"]:
+        first = package(servers.folder / "first", 1)
+        check_contents(first)
+        print(f"deb: {first.name} has its {len(FILES)} files and depends on mariadb-server-core (= {server_version()})")
+    elif sys.argv[1:] == ["planted"]:
+        all_caught = [caught(servers.folder / str(n), n, plant) for n, plant in enumerate(PLANTS, 1)]
+        print(f"deb: {all_caught.count(True)} caught, {all_caught.count(False)} not caught")
+        return int(not all(all_caught))
+    else:
+        newer = tried(servers.folder)
+        kept = "stays although a newer one is there" if newer else "stays (none newer is in the archive)"
+        print(f"deb: installed, upgraded, removed, installed again and purged beside a running server, which {kept}")
+    return 0
 
 
 def main():

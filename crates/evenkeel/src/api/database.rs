@@ -6,10 +6,9 @@ use crate::background::checkpoint::Checkpoint;
 use crate::engine::Engine;
 use crate::open::recovery::RecoveryReport;
 use evenkeel_base::{Lsn, Result};
-use evenkeel_io::ThreadWatch;
 use evenkeel_tables::{
     Access, BuildPhase, BuildProgress, ColumnSpec, IndexSpec, Isolation, SchemaWait, TableChange,
-    TableCopy, TableDef, TableSpec, Values, WaitWatch,
+    TableCopy, TableDef, TableSpec, Values,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -161,6 +160,7 @@ impl Database {
     ///
     /// # Errors
     /// As `drop_table`; `StatementCancelled`.
+    #[cfg(feature = "server")]
     pub fn drop_table_with(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.drop_table_with(name, wait)
@@ -179,6 +179,7 @@ impl Database {
     ///
     /// # Errors
     /// As `rename_table`; `StatementCancelled`.
+    #[cfg(feature = "server")]
     pub fn rename_table_with(&self, from: &str, to: &str, wait: &SchemaWait<'_>) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.rename_table_with(from, to, wait)
@@ -208,6 +209,7 @@ impl Database {
     ///
     /// # Errors
     /// As `truncate_with`.
+    #[cfg(feature = "server")]
     pub fn truncate_and_restart(&self, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.truncate_and_restart(name, wait)
@@ -219,6 +221,7 @@ impl Database {
     ///
     /// # Errors
     /// `TableMissing`.
+    #[cfg(feature = "server")]
     pub fn readable_from_now(&self, name: &str) -> Result<()> {
         self.engine.store.readable_from_now(name)
     }
@@ -228,6 +231,7 @@ impl Database {
     ///
     /// # Errors
     /// `TableMissing`.
+    #[cfg(feature = "server")]
     pub fn readable_always(&self, name: &str) -> Result<()> {
         self.engine.store.readable_always(name)
     }
@@ -349,6 +353,7 @@ impl Database {
     /// # Errors
     /// As `add_indexes_with`; `DefinitionInvalid` if a table is named twice. Nothing is left behind
     /// in any table then.
+    #[cfg(feature = "server")]
     pub fn add_indexes_to(
         &self,
         tables: &[(&str, &[IndexSpec])],
@@ -462,6 +467,7 @@ impl Database {
     /// # Errors
     /// As `alter_table_with`; `DefinitionInvalid` if a table is named twice. No table is changed
     /// then.
+    #[cfg(feature = "server")]
     pub fn alter_tables(
         &self,
         changes: &[(&str, &TableChange)],
@@ -488,6 +494,7 @@ impl Database {
     ///
     /// # Errors
     /// `TableMissing`, `TableBusy`; `StatementCancelled`.
+    #[cfg(feature = "server")]
     pub fn wait_unchanged(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
         self.check_open()?;
         self.engine.store.wait_unchanged(table, wait)
@@ -508,6 +515,7 @@ impl Database {
     ///
     /// # Errors
     /// `TableMissing`.
+    #[cfg(feature = "server")]
     pub fn forget_mark(&self, table: &str) -> Result<()> {
         self.check_ddl()?;
         self.engine.store.forget_mark(table)
@@ -545,6 +553,7 @@ impl Database {
     ///
     /// # Errors
     /// `XidUnknown`.
+    #[cfg(feature = "server")]
     pub fn prepared_tables(&self, xid: &[u8]) -> Result<Vec<String>> {
         self.engine.store.prepared_tables(xid)
     }
@@ -600,13 +609,15 @@ impl Database {
     }
 
     /// Calls `watch` before every wait of a transaction for others. Once per database.
-    pub fn watch_waits(&self, watch: Box<dyn WaitWatch>) {
+    #[cfg(feature = "server")]
+    pub fn watch_waits(&self, watch: Box<dyn evenkeel_tables::WaitWatch>) {
         self.engine.txns.watch_waits(watch);
     }
 
     /// Calls `watch` around every wait of a user's thread within a call of the database. Once per
     /// database.
-    pub fn watch_threads(&self, watch: Box<dyn ThreadWatch>) {
+    #[cfg(feature = "server")]
+    pub fn watch_threads(&self, watch: Box<dyn evenkeel_io::ThreadWatch>) {
         self.engine.rt.watch_threads(watch);
     }
 
@@ -633,6 +644,7 @@ impl Database {
     ///
     /// # Errors
     /// `TableMissing`; `DatabaseClosed`, `OpenedReadOnly`.
+    #[cfg(feature = "server")]
     pub fn move_numbers(&self, table: &str, from: u64, to: u64) -> Result<bool> {
         self.check_changeable()?;
         let store = &self.engine.store;
@@ -662,6 +674,7 @@ impl Database {
     ///
     /// # Errors
     /// `TableMissing`.
+    #[cfg(feature = "server")]
     pub fn restart_numbers(&self, table: &str, next: u64) -> Result<()> {
         self.check_ddl()?;
         let store = &self.engine.store;

@@ -1,8 +1,7 @@
 //! Rows of a range of a table or an index as users read them; `txn` and `index_ref` begin scans.
 
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_format::ValueRef;
-use evenkeel_tables::{Given, IndexScan, Liveness, LockedScan, Row, RowPlan, Scan as TableScan};
+use evenkeel_tables::{IndexScan, Liveness, LockedScan, Row, Scan as TableScan};
 
 /// Rows of a range of a table or an index, one after the other.
 ///
@@ -96,11 +95,12 @@ impl Scan {
     /// # Errors
     /// As `next`, and of [`Row::value`].
     #[inline]
+    #[cfg(feature = "server")]
     pub fn next_by<'s>(
         &'s mut self,
-        plan: &mut RowPlan,
+        plan: &mut evenkeel_tables::RowPlan,
         row: &'s mut Row,
-        give: impl FnMut(usize, ValueRef<'_>),
+        give: impl FnMut(usize, evenkeel_tables::ValueRef<'_>),
     ) -> Result<Option<&'s [u8]>> {
         if !self.begun || matches!(self.rows, Rows::Locked(_)) {
             if !self.next(row)? {
@@ -124,7 +124,9 @@ impl Scan {
     ///
     /// # Errors
     /// As `next`.
-    pub fn next_or_peek(&mut self, row: &mut Row) -> Result<Given> {
+    #[cfg(feature = "server")]
+    pub fn next_or_peek(&mut self, row: &mut Row) -> Result<evenkeel_tables::Given> {
+        use evenkeel_tables::Given;
         if let Rows::Locked(scan) = &mut self.rows {
             let given = scan.next_or_peek(row);
             self.liveness.check()?;
@@ -194,6 +196,7 @@ impl Scan {
     ///
     /// # Errors
     /// As `fetch`.
+    #[cfg(feature = "server")]
     pub fn fetch_last(&self, given: &Row, row: &mut Row) -> Result<bool> {
         match &self.rows {
             Rows::Index(scan) => {

@@ -3,7 +3,6 @@
 use crate::Database;
 use crate::api::txn::check_writable;
 use evenkeel_base::Result;
-use evenkeel_tables::SchemaWait;
 pub use evenkeel_tables::StatisticsEntry as KeyStatistics;
 
 impl Database {
@@ -42,7 +41,12 @@ impl Database {
     ///
     /// # Errors
     /// As `analyze_table`; `StatementCancelled`.
-    pub fn analyze_table_with(&self, table: &str, wait: &SchemaWait<'_>) -> Result<()> {
+    #[cfg(feature = "server")]
+    pub fn analyze_table_with(
+        &self,
+        table: &str,
+        wait: &evenkeel_tables::SchemaWait<'_>,
+    ) -> Result<()> {
         check_writable(&self.engine)?;
         self.engine.store.analyze_table_with(table, wait)
     }

@@ -5,8 +5,8 @@ use crate::api::scan::{Rows, Scan};
 use crate::api::txn::Txn;
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_tables::{
-    Changes, Direction, Insertion, KeySet, LargeValue, LockWait, Locking, Mode, Row, ScanRange,
-    Table, TableDef, TableTxn, ValueRef, ValueWriter, Values,
+    Changes, Direction, KeySet, LargeValue, LockWait, Locking, Mode, Row, ScanRange, Table,
+    TableDef, TableTxn, ValueRef, ValueWriter, Values,
 };
 use std::sync::Arc;
 
@@ -102,7 +102,8 @@ impl<'t> TableRef<'t> {
     ///
     /// # Errors
     /// As `insert`, duplicates excepted.
-    pub fn insert_or_tell(&self, row: impl Values) -> Result<Insertion> {
+    #[cfg(feature = "server")]
+    pub fn insert_or_tell(&self, row: impl Values) -> Result<evenkeel_tables::Insertion> {
         row.give(|row| self.run(|txn| txn.insert_or_tell(&self.table, row)))
     }
 
@@ -340,6 +341,7 @@ impl<'t> TableRef<'t> {
     ///
     /// # Errors
     /// As `get_for_update`.
+    #[cfg(feature = "server")]
     pub fn lock_by_key(&self, key: &[u8], wait: LockWait, row: &mut Row) -> Result<bool> {
         self.run(|txn| txn.lock_by_key(&self.table, key, Mode::Exclusive, wait, row))
     }
@@ -348,6 +350,7 @@ impl<'t> TableRef<'t> {
     ///
     /// # Errors
     /// As `get_for_share`.
+    #[cfg(feature = "server")]
     pub fn share_by_key(&self, key: &[u8], wait: LockWait, row: &mut Row) -> Result<bool> {
         self.run(|txn| txn.lock_by_key(&self.table, key, Mode::Shared, wait, row))
     }
@@ -356,6 +359,7 @@ impl<'t> TableRef<'t> {
     ///
     /// # Errors
     /// As `update`.
+    #[cfg(feature = "server")]
     pub fn update_by_key(&self, key: &[u8], changes: impl Changes) -> Result<bool> {
         let layout = self.table.layout();
         changes
@@ -367,6 +371,7 @@ impl<'t> TableRef<'t> {
     ///
     /// # Errors
     /// As `update`.
+    #[cfg(feature = "server")]
     pub fn update_read(&self, row: &Row, changes: impl Changes) -> Result<bool> {
         let layout = self.table.layout();
         changes.give(&*layout, |changes| self.run(|txn| txn.update_read(&self.table, row, changes)))
@@ -376,6 +381,7 @@ impl<'t> TableRef<'t> {
     ///
     /// # Errors
     /// As `delete`.
+    #[cfg(feature = "server")]
     pub fn delete_by_key(&self, key: &[u8]) -> Result<bool> {
         self.run(|txn| txn.delete_by_key(&self.table, key))
     }

@@ -147,6 +147,7 @@ impl Txn {
 
     /// From now on plain reads of a SERIALIZABLE transaction use a snapshot and lock nothing; the
     /// caller says for each read whether it locks.
+    #[cfg(feature = "server")]
     pub fn set_reads_plain(&mut self) {
         self.inner.get_mut().set_reads_plain();
     }
@@ -201,6 +202,7 @@ impl Txn {
     /// Leaves the tables that the transaction has used, if it has neither changed nor locked
     /// anything. Schema changes then no longer wait for it until it uses the tables again. Its
     /// snapshot stays. The transaction must have no open scan. False if it keeps using the tables.
+    #[cfg(feature = "server")]
     pub fn leave_tables(&mut self) -> bool {
         self.inner.get_mut().leave_tables()
     }
@@ -211,6 +213,7 @@ impl Txn {
     ///
     /// # Errors
     /// `TableMissing`.
+    #[cfg(feature = "server")]
     pub fn leave_table(&mut self, name: &str) -> Result<()> {
         let table = self.engine.store.table(name)?;
         self.inner.get_mut().leave_table(&table);
@@ -268,6 +271,7 @@ impl Txn {
     /// assert!(people.get(&[Int(1)])?.is_none() && people.get(&[Int(2)])?.is_some());
     /// # Ok::<(), evenkeel::Error>(())
     /// ```
+    #[cfg(feature = "server")]
     pub fn begin_statement(&mut self) {
         self.inner.get_mut().begin_statement();
     }
@@ -276,11 +280,13 @@ impl Txn {
     ///
     /// # Errors
     /// As `rollback_to`, except the one for the name.
+    #[cfg(feature = "server")]
     pub fn rollback_statement(&self) -> Result<()> {
         self.run(TableTxn::rollback_statement)
     }
 
     /// Ends the statement begun by `begin_statement`.
+    #[cfg(feature = "server")]
     pub fn end_statement(&mut self) {
         self.inner.get_mut().end_statement();
     }
@@ -299,6 +305,7 @@ impl Txn {
     }
 
     /// Sets the number by which [`Database::watch_waits`](crate::Database::watch_waits) names it.
+    #[cfg(feature = "server")]
     pub fn set_tag(&mut self, tag: u64) {
         self.inner.get_mut().handle().set_tag(tag);
     }
