@@ -271,6 +271,29 @@ impl Memtable {
         self.leaves(index).map_or(0, |leaves| leaves.estimate(&self.arena, low, high))
     }
 
+    /// Shows the entries of an index at or above `low` and below `high` to `each`, in their order,
+    /// until it wants no more.
+    pub(crate) fn each_between(
+        &self,
+        index: IndexId,
+        low: &[u8],
+        high: Option<&[u8]>,
+        mut each: impl FnMut(&NodeRef<'_>) -> bool,
+    ) {
+        let Some(leaves) = self.leaves(index) else { return };
+        let mut stretch = Vec::new();
+        leaves.copy_at_least(&self.arena, low, &mut stretch);
+        while let Some(last) = stretch.last().copied() {
+            for node in &stretch {
+                let entry = NodeRef::read(&self.arena, *node);
+                if high.is_some_and(|high| entry.key >= high) || !each(&entry) {
+                    return;
+                }
+            }
+            leaves.copy_after(&self.arena, last, &mut stretch);
+        }
+    }
+
     /// The key of an entry in a range, as `Leaves::key_at`.
     pub(crate) fn key_at(
         &self,

@@ -3,6 +3,7 @@
 pub(crate) mod cursor;
 pub(crate) mod estimate;
 pub(crate) mod idle_cursor_views;
+pub(crate) mod positions;
 pub(crate) mod prune;
 pub(crate) mod row_shares;
 pub(crate) mod run_iter;

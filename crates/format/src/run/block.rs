@@ -19,6 +19,8 @@ use evenkeel_base::{Lsn, Result, Stamp, TxnId, UndoNo};
 use std::sync::OnceLock;
 
 const RESTART_EVERY: u32 = 16;
+/// Most keys fit this.
+const KEY_BYTES: usize = 64;
 const HEAD: usize = 8;
 const INS_FRESH: u8 = entry_op::INS | entry_op::FRESH;
 const OPS: u8 = entry_op::INS | entry_op::DEL | entry_op::FRESH;
@@ -351,6 +353,26 @@ impl DataBlock {
             (0..self.restarts).map(|i| Ok(head_of(self.restart_key(i)?))).collect();
         let heads = heads?;
         Ok(self.heads.get_or_init(|| heads))
+    }
+
+    /// The number of entries below `key`; of all entries if `key` is `None`. At most the entries of
+    /// one restart are decoded. # Errors: `BadEncoding`.
+    pub fn entries_below(&self, key: Option<&[u8]>) -> Result<u64> {
+        let restart = match key {
+            Some(key) => self.restart_before(key)?,
+            None => self.restarts - 1,
+        };
+        let (mut at, mut pk_len) = (self.restart(restart), 0);
+        let (mut present, mut below) = (Vec::with_capacity(KEY_BYTES), 0);
+        while at < self.entries_end {
+            let entry = self.decode(at, &mut present, pk_len)?;
+            if key.is_some_and(|key| &present[..] >= key) {
+                break;
+            }
+            (at, pk_len) = (entry.next, entry.pk_len);
+            below += 1;
+        }
+        Ok(u64::from(restart * RESTART_EVERY) + below)
     }
 
     /// The last restart whose key is below `key`, 0 if none is. # Errors: `BadEncoding`.

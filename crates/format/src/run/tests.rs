@@ -68,6 +68,24 @@ fn block_round_trip_and_search() {
 }
 
 #[test]
+fn entries_below_a_key_are_counted() {
+    let block = DataBlock::parse(block()).expect("parses");
+    let all = entries();
+    let below = |key: &[u8]| all.partition_point(|(of, ..)| &of[..] < key) as u64;
+    for (key, ..) in &all {
+        // A key, a key behind it, and one before it that no entry has.
+        let behind = [&key[..], &[0]].concat();
+        let before = &key[..key.len() - 1];
+        for at in [&key[..], &behind[..], before] {
+            assert_eq!(block.entries_below(Some(at)).expect("decodes"), below(at));
+        }
+    }
+    assert_eq!(block.entries_below(Some(&[])).expect("decodes"), 0);
+    assert_eq!(block.entries_below(Some(&[0xff; 20])).expect("decodes"), all.len() as u64);
+    assert_eq!(block.entries_below(None).expect("decodes"), all.len() as u64);
+}
+
+#[test]
 fn fences_filter_footer_manifest_round_trip() {
     let mut fences = FencesBuilder::default();
     fences.push(None, b"aaa", 10);
@@ -196,6 +214,7 @@ fn mutated_bytes_never_panic() {
                 if let Ok(block) = DataBlock::parse(bytes) {
                     let _ = read_all(&block);
                     let _ = block.restart_before(b"key");
+                    let _ = (block.entries_below(Some(b"key")), block.entries_below(None));
                 }
             }
             1 => drop(Fences::decode(&bytes, 0, 5000)),

@@ -6,12 +6,17 @@
 //!
 //! What was found serves estimates of ranges within for a moment (`row_shares`).
 //!
-//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted. At most
+//! A short range is not read: the positions of its ends in the blocks of runs give the number of
+//! its entries (`positions`), as long as few of them may not be rows. Otherwise a cursor counts.
+//!
+//! Bounds: at most `counted_max` rows and `ENTRIES_EACH` times as many entries are counted, of each
+//! run at most two blocks are read for positions. At most
 //! `ENTRIES_SEEN` entries at `PLACES` places are examined, and at each of a few more places as many
 //! as at one of these, whatever the size of the index.
 
 use crate::memtable::Memtable;
 use crate::read::cursor::IndexCursor;
+use crate::read::positions::Counted;
 use crate::read::row_shares::{ReadAt, RowShares, ShareAt};
 use crate::run::file::RunSegment;
 use crate::{Direction, KeyRange, Runs};
@@ -71,6 +76,17 @@ fn lower_end<'k>(a: Option<&'k [u8]>, b: Option<&'k [u8]>) -> Option<&'k [u8]> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (end, None) | (None, end) => end,
+    }
+}
+
+/// How many of so many entries of a segment may not be rows, or may remove one.
+fn doubtful_of(segment: &RunSegment, there: u64) -> u64 {
+    let info = &segment.info;
+    match info.pending.is_empty() {
+        // Each delete removes another entry. Superseded entries are known only for segments
+        // written since the open; for other segments their deletes are used.
+        true => info.deletes.saturating_mul(2).max(info.superseded).min(there),
+        false => there,
     }
 }
 
@@ -245,6 +261,10 @@ impl Runs {
         let entries = self.entries_of(index, low, high)?;
         let mut counted = 0;
         if entries.count < ENTRIES_EACH * counted_max {
+            let few = self.count_by_positions(&entries, snapshot, ENTRIES_EACH * counted_max)?;
+            if few.uncertain <= few.entries / FEW {
+                return Ok(few.rows.max(u64::from(few.entries > 0)));
+            }
             let mut cursor = self.estimating(&entries, range.clone(), snapshot);
             cursor.set_limit(ENTRIES_EACH * counted_max);
             cursor.next_many(|_| {
@@ -263,6 +283,35 @@ impl Runs {
         Ok(rows.max(counted).max(1))
     }
 
+    /// The number of entries of a short range by the positions of its ends.
+    fn count_by_positions(
+        &self,
+        entries: &Entries,
+        snapshot: Snapshot,
+        at_most: u64,
+    ) -> Result<Counted> {
+        let high = entries.high.as_deref();
+        let mut all = Counted::default();
+        for (part, _) in &entries.parts {
+            let found = match part {
+                Part::Run(segment, low) => {
+                    let there = self.entries_by_position(segment, low, high)?;
+                    let uncertain = doubtful_of(segment, there);
+                    Counted { entries: there, rows: there, uncertain }
+                }
+                Part::Memory(memtable) => {
+                    let range = (&entries.low[..], high);
+                    let found =
+                        self.entries_in_memory(memtable, entries.index, range, &snapshot, at_most);
+                    self.rt.metrics.add(Metric::EstimateEntries, found.entries);
+                    found
+                }
+            };
+            all.add(found);
+        }
+        Ok(all)
+    }
+
     /// The numbers of a range from fences and leaves.
     fn entries_of(&self, index: IndexId, low: Vec<u8>, high: Option<Vec<u8>>) -> Result<Entries> {
         let view = self.view(index)?;
@@ -274,13 +323,7 @@ impl Runs {
             let low = entries.low.clone().max(run.low.clone());
             for segment in &run.segments {
                 let there = segment.entries_within(&low, entries.high.as_deref())?;
-                let info = &segment.info;
-                let doubtful = match info.pending.is_empty() {
-                    // Each delete removes another entry. Superseded entries are known only for
-                    // segments written since the open; for other segments their deletes are used.
-                    true => info.deletes.saturating_mul(2).max(info.superseded),
-                    false => there,
-                };
+                let doubtful = doubtful_of(segment, there);
                 entries.add(Part::Run(segment.clone(), low.clone()), there, doubtful);
             }
         }

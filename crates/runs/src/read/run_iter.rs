@@ -148,7 +148,7 @@ impl BlockLoader {
         self
     }
 
-    fn load(&mut self, segment: &RunSegment, number: u32) -> Result<Arc<DataBlock>> {
+    pub(crate) fn load(&mut self, segment: &RunSegment, number: u32) -> Result<Arc<DataBlock>> {
         match self {
             BlockLoader::Cached(blocks) => {
                 let CachedBlocks { sched, cache } = &**blocks;

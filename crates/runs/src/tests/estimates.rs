@@ -377,3 +377,69 @@ fn estimates_of_ranges_within_examine_no_entry() {
         bed.rig.flush();
     }
 }
+
+/// Short ranges in one run, in several and in memory are known exactly, without a cursor: of each
+/// run two blocks are read at most.
+#[test]
+fn short_ranges_are_known_by_the_positions_of_their_ends() {
+    let mut bed = Bed::new();
+    (0..ROWS).filter(|n| n % 3 > 0).for_each(|n| bed.insert(n << 8));
+    bed.rig.flush();
+    for n in (0..ROWS).filter(|n| n % 30 == 0) {
+        bed.insert(n << 8);
+    }
+    for what in ["a run and memory", "two runs"] {
+        let mut random = Random(8);
+        for _ in 0..300 {
+            let (from, wide) = (random.below(ROWS), random.below(200));
+            let (from, to) = ((from << 8) + random.below(3), (from + wide) << 8);
+            let of = |metric| bed.rig.rt.metrics.get(metric);
+            let (examined, read) = (of(Metric::EstimateEntries), of(Metric::RunBlockReads));
+            let rows = bed.keys.range(from..to.max(from)).count() as u64;
+            assert_eq!(bed.said(from, to), rows, "{what}: from {from} below {to}");
+            let examined = of(Metric::EstimateEntries) - examined;
+            assert!(examined <= wide / 30 + 1, "{what}: {examined} entries of {rows}");
+            assert!(of(Metric::RunBlockReads) - read <= 4, "{what}");
+        }
+        bed.rig.flush();
+        assert_eq!(bed.rig.runs.stats(IndexId(1)).runs, 2);
+    }
+}
+
+/// Whatever has changed, an estimate of a short range is near, and 0 only if there is no row.
+#[test]
+fn short_ranges_are_near_after_changes() {
+    type Change = fn(&mut Bed);
+    let changes: [(&str, Change); 5] = [
+        ("some deleted", |bed| (0..ROWS).step_by(40).for_each(|n| bed.delete(n << 8))),
+        ("stretches deleted", |bed| {
+            (0..ROWS).filter(|n| n / 50 % 3 == 0).for_each(|n| bed.delete(n << 8));
+        }),
+        ("some moved", |bed| {
+            let some = bed.keys.iter().copied().step_by(7).collect();
+            bed.move_on(some, 1);
+        }),
+        ("all moved", |bed| {
+            let all = bed.keys.iter().copied().collect();
+            bed.move_on(all, 300);
+        }),
+        ("rolled back", |bed| bed.insert_and_abort((0..ROWS / 2).map(|n| (n << 9) + 1))),
+    ];
+    for (what, change) in changes {
+        let mut bed = Bed::new();
+        (0..ROWS).for_each(|n| bed.insert(n << 8));
+        bed.rig.flush();
+        change(&mut bed);
+        for where_it_is in ["in memory", "in runs"] {
+            let mut random = Random(9);
+            for _ in 0..200 {
+                let (from, wide) = (random.below(ROWS), 1 + random.below(120));
+                let (from, to) = (from << 8, (from + wide) << 8);
+                let (rows, said) = (bed.keys.range(from..to).count() as u64, bed.said(from, to));
+                let near = rows * 2 / 3..=rows * 3 / 2 + 1;
+                assert!(near.contains(&said), "{what}, {where_it_is}: {said} of {rows} rows");
+            }
+            bed.rig.flush();
+        }
+    }
+}
