@@ -20,6 +20,7 @@ OF_CRATES = [
     ("PinsIgnored", "evenkeel-runs", "a_generation_is_flushed_only_when_it_is_unpinned"),
     ("RealSyncSkipped", "evenkeel-io", "a_sync_calls_the_system"),
     ("RealNamesNotSynced", "evenkeel-io", "a_sync_calls_the_system"),
+    ("RootNameNotSynced", "evenkeel", "a_new_database_is_there_after_a_crash_at_any_step"),
     ("ShortWriteTaken", "evenkeel-io", "a_short_write_is_continued_and_reports_its_error"),
     ("RemovalNotHeld", "evenkeel", "files_that_a_backup_copies_are_not_removed"),
     ("PagesCopiedAfterEnd", "evenkeel", "pages_are_copied_before_the_end_is_fixed"),

@@ -58,6 +58,8 @@ pub enum Fault {
     RealSyncSkipped,
     /// A sync of a real directory does nothing.
     RealNamesNotSynced,
+    /// The name of a new database's directory is not made durable.
+    RootNameNotSynced,
     /// A partial write of the system counts as whole.
     ShortWriteTaken,
     /// Files that a backup copies are removed and punched meanwhile.
@@ -110,6 +112,7 @@ impl Fault {
         Fault::PinsIgnored,
         Fault::RealSyncSkipped,
         Fault::RealNamesNotSynced,
+        Fault::RootNameNotSynced,
         Fault::ShortWriteTaken,
         Fault::RemovalNotHeld,
         Fault::PagesCopiedAfterEnd,

@@ -40,6 +40,8 @@ pub(crate) mod destination;
 mod file_copy;
 mod follow;
 #[cfg(test)]
+mod foreign_key_tests;
+#[cfg(test)]
 mod gate_tests;
 mod log_copy;
 mod log_watch;
@@ -52,10 +54,10 @@ mod writers_tests;
 
 use crate::Database;
 use crate::backup::base::Base;
-use crate::backup::destination::{Destination, sync_name};
+use crate::backup::destination::Destination;
 use crate::backup::file_copy::FileCopy;
 use crate::backup::log_copy::LogCopy;
-use crate::backup::page_copy::PageCopy;
+use crate::backup::page_copy::{Copied, PageCopy};
 use crate::backup::pins::Pins;
 use crate::backup::progress::{BackupPhase, BackupProgress, BackupReport};
 use crate::backup::restore::BackupSource;
@@ -121,9 +123,7 @@ impl Database {
         progress: &BackupProgress,
     ) -> Result<BackupReport> {
         let (env, name) = place(destination.as_ref())?;
-        let report = self.backup_in(env, &name, progress)?;
-        sync_name(destination.as_ref())?;
-        Ok(report)
+        self.backup_in(env, &name, progress)
     }
 
     /// As `backup`, but copies only what has changed since an earlier backup of this database, its
@@ -169,9 +169,8 @@ impl Database {
         progress: &BackupProgress,
     ) -> Result<BackupReport> {
         let (env, name) = place(destination.as_ref())?;
-        let report = self.backup_onto_in(place(base.as_ref())?, env, &name, progress)?;
-        sync_name(destination.as_ref())?;
-        Ok(report)
+        base::check_apart(base.as_ref(), destination.as_ref())?;
+        self.backup_onto_in(place(base.as_ref())?, env, &name, progress)
     }
 
     /// As `backup_with`, to the root of an environment, which errors call `name`. For the
@@ -301,8 +300,11 @@ impl<'a> Backup<'a> {
         self.progress.expect(self.estimate()?);
         self.copy_files(file_copy::undo(&self.engine.rt)?)?;
         for extent in 0..self.engine.pages.extent_count() {
-            let bytes = self.pages.copy(extent, self.base.as_ref(), self.to)?;
-            self.moved(bytes)?;
+            let copied = self.pages.copy(extent, self.base.as_ref(), self.to)?;
+            if copied == Copied::OfBase {
+                self.progress.leave_to_base(EXTENT_BYTES);
+            }
+            self.moved(if copied == Copied::Nothing { 0 } else { EXTENT_BYTES })?;
         }
         self.progress.enter(BackupPhase::Runs);
         // What is not copied now is copied behind the end.
@@ -350,6 +352,8 @@ impl<'a> Backup<'a> {
         let bytes = self.engine.rt.env.open(path, OpenMode::READ)?.len()?;
         let Some(pieces) = base.whole(path, bytes) else { return Ok(false) };
         self.to.leave_file_to_base(path, bytes, pieces);
+        self.progress.add(bytes);
+        self.progress.leave_to_base(bytes);
         Ok(true)
     }
 
@@ -428,8 +432,14 @@ impl<'a> Backup<'a> {
     /// The superblock of the backup. A database that is open to read may have changed pages in
     /// memory behind the end of the directory's log, as recovery does. The directory will go on
     /// from there in another way, so a backup with such pages leaves its timeline: it is no base.
+    ///
+    /// The log behind the pinned superblock may have the first use of a feature: builds that do not
+    /// know it must refuse the backup. The bit was durable before that use.
     fn superblock(&self) -> Superblock {
         let mut superblock = self.pins.superblock.clone();
+        let present = self.engine.checkpointer.superblock().features;
+        superblock.features.incompatible |= present.incompatible;
+        superblock.features.read_only |= present.read_only;
         let log_end = Lsn(superblock.redo.0 + self.engine.recovery.log_bytes);
         if self.engine.options.read_only && self.pages.copied_to() >= log_end {
             superblock.leave_timeline(|| draw_timeline(&self.engine.rt), log_end);

@@ -17,12 +17,13 @@ use crate::memory::memory_size::MemorySize;
 use crate::open::checkpoint_copy::CheckpointCopies;
 use crate::open::recovery::{Recovery, RecoveryReport};
 use crate::open::superfile::{SUPER_FILE, SuperFile, draw_timeline};
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
 use evenkeel_format::superblock::{
     FOREIGN_KEYS, Features, SUPERBLOCK_VERSION, Superblock, Timeline,
 };
-use evenkeel_io::{File, OpenMode, Runtime, lower_priority, processor_ns};
+use evenkeel_io::{ABOVE_ROOT, File, OpenMode, Runtime, lower_priority, processor_ns};
 use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
@@ -235,11 +236,15 @@ impl Engine {
     }
 
     /// Makes a new database. The superblock comes last: a directory with the marker file and
-    /// without a superblock is a creation that was cut short, and is begun anew.
+    /// without a superblock is a creation that was cut short, and is begun anew. The directory's
+    /// own name is durable before the superblock has its name.
     fn create(sched: Arc<Scheduler>, options: Options, lock: Lock) -> Result<Engine> {
         let rt = sched.runtime();
         rt.env.open(CREATING_FILE, OpenMode::READ_WRITE)?.sync()?;
         rt.env.sync_dir("")?;
+        if !fault_injection::is(Fault::RootNameNotSynced) {
+            rt.env.sync_dir(ABOVE_ROOT)?;
+        }
         for dir in ["wal", "pages", "runs", "undo"] {
             for name in rt.env.list(dir)? {
                 rt.env.remove(&format!("{dir}/{name}"))?;

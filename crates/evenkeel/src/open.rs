@@ -3,6 +3,8 @@
 pub(crate) mod checkpoint_copy;
 #[cfg(test)]
 mod checkpoint_copy_tests;
+#[cfg(test)]
+mod create_tests;
 pub(crate) mod recovery;
 pub(crate) mod redo_pass;
 pub(crate) mod superfile;

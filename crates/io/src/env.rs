@@ -6,6 +6,9 @@ use crate::Event;
 use evenkeel_base::{Cause, Result};
 use std::{sync::Arc, time::Duration};
 
+/// As a directory of [`Env::sync_dir`]: the one in which the root lies.
+pub const ABOVE_ROOT: &str = "..";
+
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenMode {
@@ -90,7 +93,8 @@ pub trait Env: Send + Sync + 'static {
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Makes a directory and its parents ("" is the root itself); Ok if it exists.
     fn create_dir(&self, dir: &str) -> Result<()>;
-    /// Makes creations, removals and renames in a directory durable.
+    /// Makes creations, removals and renames in a directory durable. [`ABOVE_ROOT`] makes the name
+    /// of the root itself durable, and those of the directories above it that may be new.
     fn sync_dir(&self, dir: &str) -> Result<()>;
     /// Monotonic clock, nanoseconds from an arbitrary start.
     fn now_ns(&self) -> u64;

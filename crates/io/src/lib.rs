@@ -42,7 +42,7 @@ pub mod delegated {
 }
 
 pub use delete_scheduler::RemovalHold;
-pub use env::{Env, File, OpenMode, Task, Woken};
+pub use env::{ABOVE_ROOT, Env, File, OpenMode, Task, Woken};
 pub use event::Event;
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;

@@ -11,7 +11,7 @@ use crate::cgroup::{memory_left, memory_limit};
 use crate::errno::{self, OsCall};
 use crate::os::Os;
 use crate::platform::{self, FileExt, error_numbers};
-use crate::{Env, Event, File, IO_ALIGN, OpenMode, Task, Woken};
+use crate::{ABOVE_ROOT, Env, Event, File, IO_ALIGN, OpenMode, Task, Woken};
 use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Cause, Code, Error, Result, sync::Mutex};
 use std::collections::BTreeMap;
@@ -83,6 +83,25 @@ impl RealEnv {
 
     fn path(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
+    }
+
+    /// Makes the name of the root durable, and those of the directories above it. A directory that
+    /// this user may not read cannot be synced: it ends the way upwards.
+    fn sync_above(&self) -> Result<()> {
+        let whole = std::path::absolute(&self.root).unwrap_or_else(|_| self.root.clone());
+        for (distance, dir) in whole.ancestors().skip(1).enumerate() {
+            let synced = match platform::open_dir(dir) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+                opened => opened.and_then(|opened| platform::sync_dir(&opened)),
+            };
+            match synced {
+                Err(error) if distance == 0 => return Err(os_error(OsCall::Sync, dir, error)),
+                // It is not new: this process could not make a directory in it.
+                Err(_) => return Ok(()),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
     }
 
     /// A directory, opened once: its names can then be made durable without another open file, for
@@ -355,6 +374,9 @@ impl Env for RealEnv {
     fn sync_dir(&self, dir: &str) -> Result<()> {
         if fault_injection::is(Fault::RealNamesNotSynced) {
             return Ok(());
+        }
+        if dir == ABOVE_ROOT {
+            return self.sync_above();
         }
         let synced = platform::sync_dir(&*self.directory(dir)?);
         synced.map_err(|e| os_error(OsCall::Sync, &self.path(dir), e))

@@ -1,7 +1,7 @@
 //! The real environment, in a temporary directory.
 use crate::errno::{self, OsCall};
 use crate::real::os_error;
-use crate::{AlignedBuf, Env, OpenMode, RealEnv, probe};
+use crate::{ABOVE_ROOT, AlignedBuf, Env, OpenMode, RealEnv, probe};
 use evenkeel_base::Code;
 use evenkeel_base::sync::Mutex;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -192,6 +192,7 @@ fn a_sync_calls_the_system() {
     let null = RealEnv::new("/dev").open("null", mode).expect("opens");
     assert_eq!(code(null.sync()), Some(Code::SyncFailed));
     assert_eq!(code(RealEnv::new("/proc").sync_dir("self")), Some(Code::SyncFailed));
+    assert_eq!(code(RealEnv::new("/proc/self").sync_dir(ABOVE_ROOT)), Some(Code::SyncFailed));
 }
 
 /// Set in the process that `a_short_write_is_continued_and_reports_its_error` starts.

@@ -2,7 +2,7 @@
 //! the disk that the simulator crashes.
 
 use crate::delegate_env;
-use crate::{Env, File, OpenMode};
+use crate::{ABOVE_ROOT, Env, File, OpenMode};
 use evenkeel_base::Result;
 use std::sync::Arc;
 
@@ -50,14 +50,38 @@ impl Env for SubEnv {
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
-        self.inner.sync_dir(&self.path(dir))
+        if dir != ABOVE_ROOT {
+            return self.inner.sync_dir(&self.path(dir));
+        }
+        let above = self.dir.match_indices('/').map(|(at, _)| &self.dir[..at]);
+        above.rev().chain([""]).try_for_each(|dir| self.inner.sync_dir(dir))?;
+        self.inner.sync_dir(ABOVE_ROOT)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemEnv;
+    use crate::sim::{CrashPolicy, SimOptions};
+    use crate::{MemEnv, SimDisk, SimEnv};
+
+    /// The names of its own directory, and of those above, are lost in a crash until they are
+    /// synced.
+    #[test]
+    fn the_name_of_its_root_is_durable_when_it_is_synced() {
+        for is_synced in [false, true] {
+            let sim = SimEnv::on(SimDisk::new(1), SimOptions::quiet(1));
+            let sub = SubEnv::new(sim.env(), "a/b");
+            sub.create_dir("").expect("makes");
+            sub.open("x", OpenMode::READ_WRITE).and_then(|file| file.sync()).expect("writes");
+            sub.sync_dir("").expect("syncs");
+            if is_synced {
+                sub.sync_dir(ABOVE_ROOT).expect("syncs");
+            }
+            let left = sim.disk().crash(CrashPolicy::LoseAll, 1).paths();
+            assert_eq!(left == ["a/b/x"], is_synced, "{left:?}");
+        }
+    }
 
     #[test]
     fn its_files_are_those_below_the_directory() {

@@ -66,6 +66,7 @@ const ELSEWHERE: &[Fault] = &[
     Fault::PinsIgnored,
     Fault::RealSyncSkipped,
     Fault::RealNamesNotSynced,
+    Fault::RootNameNotSynced,
     Fault::ShortWriteTaken,
     Fault::RemovalNotHeld,
     Fault::PagesCopiedAfterEnd,

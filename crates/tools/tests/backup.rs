@@ -164,3 +164,38 @@ fn a_week_of_backups_is_restored_to_each_of_its_days() {
     assert_eq!(found.outcome, Outcome::Damaged, "{}", found.text);
     assert!(found.text.contains("[BackupBase]"), "{}", found.text);
 }
+
+/// Each day's backup lies in a directory of that day, beside other copies; the destination of a
+/// backup is not its base, and does not lie in it.
+#[test]
+fn bases_are_found_by_the_name_of_the_backup_in_the_directories_of_other_days() {
+    let place = tempfile::tempdir().expect("dir");
+    let at = |name: &str| place.path().join(name);
+    fill(&at("db"));
+    for (day, base) in [("mon", None), ("tue", Some("mon")), ("wed", Some("tue"))] {
+        std::fs::create_dir_all(at(&format!("backup/{day}/server"))).expect("makes");
+        let base = base.map(|base| at(&format!("backup/{base}/evenkeel")));
+        let to = at(&format!("backup/{day}/evenkeel"));
+        let found = backup::take(&at("db"), &to, base.as_deref());
+        assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+    }
+    let wed = at("backup/wed/evenkeel");
+    let found = backup::restore(&wed, &at("new"), &[]);
+    assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+    assert!(rows(&at("new")) == rows(&at("db")), "other rows");
+    for (to, why) in [("backup/wed/evenkeel", "same directory"), ("backup/wed/evenkeel/x", "in it")]
+    {
+        let found = backup::take(&at("db"), &at(to), Some(&wed));
+        assert_eq!(found.outcome, Outcome::Damaged, "{}", found.text);
+        assert!(found.text.contains("[BackupBase]") && found.text.contains(why), "{}", found.text);
+    }
+    assert_eq!(backup::verify(&wed, &[]).outcome, Outcome::Clean, "the base was changed");
+    // All three lie elsewhere.
+    std::fs::rename(at("backup"), at("archive")).expect("moves");
+    std::fs::create_dir_all(at("lone")).expect("makes");
+    std::fs::rename(at("archive/wed/evenkeel"), at("lone/evenkeel")).expect("moves");
+    let lone = at("lone/evenkeel");
+    assert_eq!(backup::verify(&lone, &[&at("lone")]).outcome, Outcome::Damaged);
+    let found = backup::verify(&lone, &[&at("archive")]);
+    assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+}

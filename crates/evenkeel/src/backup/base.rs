@@ -15,6 +15,24 @@ use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Code, Error, Lsn, Result};
 use evenkeel_format::backup::{BackupBase, BackupFile, Piece};
 use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Refuses a destination that is the base, or lies in it.
+///
+/// # Errors
+/// `BackupBase`.
+pub(super) fn check_apart(base: &Path, destination: &Path) -> Result<()> {
+    // A base that is not there is told by what reads it.
+    let Ok(base) = base.canonicalize() else { return Ok(()) };
+    let whole = std::path::absolute(destination).unwrap_or_else(|_| destination.to_path_buf());
+    let there = whole.ancestors().find_map(|dir| dir.canonicalize().ok());
+    let why = match there {
+        Some(there) if there == base && whole.exists() => "the new backup has the same directory",
+        Some(there) if there.starts_with(&base) => "the directory of the new backup lies in it",
+        _ => return Ok(()),
+    };
+    Err(Error::new(Code::BackupBase).with("backup", base.display()).with("why", why))
+}
 
 pub(super) struct Base {
     /// What the manifest of the new backup says about it.

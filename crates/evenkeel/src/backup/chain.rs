@@ -9,6 +9,7 @@ use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::backup::{BackupBase, MARKER_FILE, Piece};
 use evenkeel_io::{Env, RealEnv};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,19 +18,39 @@ const MEMBERS_MAX: usize = 1_000;
 
 /// Where bases are looked for.
 pub(crate) enum Places<'a> {
-    /// In the directories that lie in these.
-    Directories(Vec<PathBuf>),
+    /// In the directories that lie in some places, and in those of the backup's own name one level
+    /// deeper: `/backup/monday/evenkeel` is found from `/backup/tuesday/evenkeel`.
+    Directories {
+        /// The places.
+        within: Vec<PathBuf>,
+        /// Only directories of the backup's name, one level deeper, are looked for here.
+        cousins: Option<PathBuf>,
+        /// The name.
+        name: OsString,
+    },
     /// At the roots of these environments.
     Envs(&'a [Arc<dyn Env>]),
+}
+
+/// The directories that lie in one; one that cannot be read holds no base.
+fn entries(of: &Path) -> impl Iterator<Item = PathBuf> {
+    let names = RealEnv::new(of).list("").unwrap_or_default();
+    names.into_iter().map(|name| of.join(name))
 }
 
 impl Places<'_> {
     /// Beside a backup, and in other directories.
     pub(crate) fn beside(backup: &Path, others: &[&Path]) -> Places<'static> {
-        let whole = std::path::absolute(backup);
-        let parent = whole.ok().and_then(|path| path.parent().map(Path::to_path_buf));
-        let others = others.iter().map(|path| path.to_path_buf());
-        Places::Directories(parent.into_iter().chain(others).collect())
+        let whole = std::path::absolute(backup).unwrap_or_else(|_| backup.to_path_buf());
+        let (parent, name) = (whole.parent(), whole.file_name().unwrap_or_default());
+        let within = parent.into_iter().chain(others.iter().copied()).map(Path::to_path_buf);
+        // The root of the file system holds other things than backups.
+        let above = parent.and_then(Path::parent).filter(|above| above.parent().is_some());
+        Places::Directories {
+            within: within.collect(),
+            cousins: above.map(Path::to_path_buf),
+            name: name.to_os_string(),
+        }
     }
 
     fn candidates(&self) -> Vec<(Arc<dyn Env>, String)> {
@@ -37,16 +58,14 @@ impl Places<'_> {
             Places::Envs(envs) => {
                 envs.iter().map(|env| (env.clone(), "base".to_string())).collect()
             }
-            Places::Directories(places) => {
-                // A directory that cannot be read holds no base.
-                let within = |place: &PathBuf| -> Vec<PathBuf> {
-                    let names = RealEnv::new(place).list("").unwrap_or_default();
-                    names.into_iter().map(|name| place.join(name)).collect()
-                };
+            Places::Directories { within, cousins, name } => {
+                let mut found: Vec<PathBuf> = within.iter().flat_map(|of| entries(of)).collect();
+                let deeper = within.iter().chain(cousins).flat_map(|of| entries(of));
+                found.extend(deeper.map(|of| of.join(name)));
                 let place = |path: PathBuf| -> (Arc<dyn Env>, String) {
                     (Arc::new(RealEnv::new(&path)), path.display().to_string())
                 };
-                places.iter().flat_map(within).map(place).collect()
+                found.into_iter().map(place).collect()
             }
         }
     }
@@ -54,9 +73,11 @@ impl Places<'_> {
     fn names(&self) -> String {
         match self {
             Places::Envs(envs) => format!("{} environments", envs.len()),
-            Places::Directories(places) => {
-                let names: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
-                names.join(", ")
+            Places::Directories { within, cousins, name } => {
+                let within = within.iter().map(|place| place.display().to_string());
+                let deeper = cousins.iter().map(|of| of.join("*").join(name));
+                let deeper = deeper.map(|place| place.display().to_string());
+                within.chain(deeper).collect::<Vec<_>>().join(", ")
             }
         }
     }

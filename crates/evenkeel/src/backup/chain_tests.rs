@@ -11,6 +11,7 @@ use crate::{
     Options, Result, Value,
 };
 use evenkeel_format::backup::Piece;
+use evenkeel_format::space::EXTENT_BYTES;
 use evenkeel_io::{Env, MemEnv, OpenMode};
 use std::sync::Arc;
 
@@ -112,6 +113,63 @@ fn is_base_error(result: Result<impl Sized>, what: &str) -> Error {
     let error = result.err().unwrap_or_else(|| panic!("{what}: taken"));
     assert_eq!(error.code(), Code::BackupBase, "{what}: {error}");
     error
+}
+
+/// An armed backup onto a base: what comes while it follows the log, and what the base has.
+#[test]
+fn an_armed_backup_onto_a_base_has_what_was_committed_before_its_end() {
+    let db = source();
+    put(&db, 0..20_000, 300);
+    until("a flush", || runs_of(&db, 0) > 0);
+    db.checkpoint().expect("flushes");
+    let (base, whole) = full(&db);
+    let (to, progress): (Copy, _) = (Arc::new(MemEnv::new()), BackupProgress::armed());
+    let (report, at_end) = std::thread::scope(|scope| {
+        let named = (base.clone(), "base".to_string());
+        let backup = scope.spawn(|| db.backup_onto_in(named, to.clone(), "onto", &progress));
+        let is_near = || progress.left_bytes() < 64 << 10;
+        until("the following", || is_near() || backup.is_finished());
+        let before = db.stats().get(Metric::MemtableFlushes);
+        // Rows of an extent that was left to the base, new ones, and long values past the log.
+        put(&db, 5_000..5_010, 200);
+        put(&db, 30_000..34_000, 60);
+        put(&db, 40_000..40_010, 100_000);
+        until("a flush", || db.stats().get(Metric::MemtableFlushes) > before);
+        until("the copy", || is_near() || backup.is_finished());
+        let at_end = rows(&db);
+        progress.end("binlog.000007 42");
+        until("the end", || progress.end_lsn().is_some() || backup.is_finished());
+        put(&db, 50_000..50_100, 1_000);
+        (backup.join().expect("no panic"), at_end)
+    });
+    let report = report.expect("backs up");
+    let (stored, of_base) = pieces(&to, "pages/");
+    println!("{stored} pieces of pages, {of_base} of the base, {report:?} of {whole:?}");
+    assert!(of_base > 0 && report.bytes < whole.bytes, "{of_base} {report:?} {whole:?}");
+    assert!(progress.bytes_of_base() >= of_base as u64 * EXTENT_BYTES, "{of_base}");
+    let manifest = BackupSource::open(to.clone(), "onto").expect("opens").manifest;
+    assert_eq!(manifest.note.as_deref(), Some("binlog.000007 42"));
+    assert!(rows(&restored_onto(to, &[base]).expect("restores")) == at_end, "other rows");
+}
+
+/// The bytes that an increment reports: those that it copies, and those that it leaves to its base.
+#[test]
+fn an_increment_tells_what_it_has_left_to_its_base() {
+    let db = source();
+    put(&db, 0..20_000, 300);
+    until("a flush", || runs_of(&db, 0) > 0);
+    db.checkpoint().expect("flushes");
+    let (base, _) = full(&db);
+    put(&db, 7..9, 300);
+    let before = db.stats().get(Metric::BackupBytes);
+    let (to, progress): (Copy, _) = (Arc::new(MemEnv::new()), BackupProgress::default());
+    db.backup_onto_in((base, "base".to_string()), to.clone(), "onto", &progress).expect("backs up");
+    let (_, of_base) = pieces(&to, "pages/");
+    let left = progress.bytes_of_base();
+    assert!(left > of_base as u64 * EXTENT_BYTES && of_base > 3, "{left} {of_base}");
+    let copied = db.stats().get(Metric::BackupBytes) - before;
+    assert_eq!(copied, progress.bytes() - left);
+    assert!(copied < left && progress.bytes_expected() == progress.bytes(), "{copied} {left}");
 }
 
 /// Another backup of the same database, a missing one, and a chain with a hole.

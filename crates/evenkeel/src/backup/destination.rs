@@ -2,8 +2,8 @@
 //! manifest, and last the marker.
 //!
 //! Invariants: the checksum of a piece is that of the bytes last written there. The marker gets its
-//! name when the manifest and all files are durable; a directory without it is no backup. Errors
-//! name the destination and never touch the health of the database.
+//! name when the manifest, all files and the directory's own name are durable; a directory without
+//! it is no backup. Errors name the destination and never touch the health of the database.
 
 use crate::backup::progress::BackupReport;
 use evenkeel_base::{Code, Error, Result, crc32c};
@@ -12,9 +12,8 @@ use evenkeel_format::backup::{
     SUPERBLOCK_FILE,
 };
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
-use evenkeel_io::{AlignedBuf, Env, File, IO_ALIGN, OpenMode, RealEnv};
+use evenkeel_io::{ABOVE_ROOT, AlignedBuf, Env, File, IO_ALIGN, OpenMode};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Files that are open at a time, at most.
@@ -54,19 +53,6 @@ pub(crate) struct Destination {
 /// Adds the destination to an error.
 fn at(name: &str) -> impl Fn(Error) -> Error {
     move |error| error.with("destination", name)
-}
-
-/// Makes the name of a new directory durable, and the names of the directories above that may be
-/// new as well. Those that cannot be opened are not new.
-///
-/// # Errors
-/// Of the directory in which it lies.
-pub(crate) fn sync_name(path: &Path) -> Result<()> {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let mut above = whole.ancestors().skip(1).map(|dir| RealEnv::new(dir).sync_dir(""));
-    above.next().unwrap_or(Ok(()))?;
-    above.take_while(Result::is_ok).for_each(drop);
-    Ok(())
 }
 
 /// # Errors
@@ -272,7 +258,7 @@ impl Destination {
         if let Some((path, _)) = self.files.iter().find(|(_, written)| !written.is_closed) {
             return Err(Error::internal("a file of a backup is open").with("file", path));
         }
-        DIRECTORIES.into_iter().try_for_each(sync)?;
+        DIRECTORIES.into_iter().chain([ABOVE_ROOT]).try_for_each(sync)?;
         self.write_text(MANIFEST_FILE, text)?;
         sync("")?;
         self.write_text(NEW_MARKER, BackupManifest::marker(text).as_bytes())?;

@@ -17,6 +17,17 @@ use std::sync::Arc;
 
 const _: () = assert!(EXTENT_BYTES == PIECE_BYTES);
 
+/// What became of an extent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// It is not in use.
+    Nothing,
+    /// It is in the backup.
+    Stored,
+    /// It was read, and the base has it as it is.
+    OfBase,
+}
+
 pub(super) struct PageCopy {
     pages: Arc<Pages>,
     geometry: Geometry,
@@ -37,7 +48,7 @@ impl PageCopy {
         Ok(PageCopy { pages, geometry, image, copied_to: Lsn::ZERO })
     }
 
-    /// Copies an extent that is in use, unless the base has it as it is; returns the bytes read.
+    /// Copies an extent that is in use, unless the base has it as it is.
     ///
     /// # Errors
     /// Of a damaged page, and of the destination.
@@ -46,18 +57,18 @@ impl PageCopy {
         extent: u32,
         base: Option<&Base>,
         to: &mut Destination,
-    ) -> Result<u64> {
+    ) -> Result<Copied> {
         if !self.pages.copy_extent(extent, &mut self.image)? {
-            return Ok(0);
+            return Ok(Copied::Nothing);
         }
         let (path, piece) = place(extent);
         if base.is_some_and(|base| base.has(&path, piece, self.newest())) {
             to.leave_to_base(&path, piece);
-            return Ok(EXTENT_BYTES);
+            return Ok(Copied::OfBase);
         }
         self.copied_to = self.copied_to.max(self.newest());
         to.write(&path, piece, &mut self.image, EXTENT_BYTES as usize)?;
-        Ok(EXTENT_BYTES)
+        Ok(Copied::Stored)
     }
 
     /// The newest change of all images copied so far.

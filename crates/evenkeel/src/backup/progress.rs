@@ -77,6 +77,8 @@ pub struct BackupProgress {
 struct Inner {
     phase: AtomicU8,
     bytes: AtomicU64,
+    /// Of `bytes`, those that the base of an incremental backup has.
+    of_base: AtomicU64,
     expected: AtomicU64,
     stop: Arc<Stop>,
     armed: Option<Armed>,
@@ -217,9 +219,15 @@ impl BackupProgress {
         BackupPhase::ALL[usize::from(self.inner.phase.load(Ordering::Relaxed))]
     }
 
-    /// Bytes copied so far.
+    /// Bytes copied so far; of an incremental backup also those that it has left to its base.
     pub fn bytes(&self) -> u64 {
         self.inner.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Of `bytes`, those that an incremental backup has left to its base, because they have not
+    /// changed.
+    pub fn bytes_of_base(&self) -> u64 {
+        self.inner.of_base.load(Ordering::Relaxed)
     }
 
     /// Bytes of pages and indexes to copy, estimated at the beginning; the log comes on top.
@@ -250,6 +258,10 @@ impl BackupProgress {
 
     pub(crate) fn add(&self, bytes: u64) {
         self.inner.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave_to_base(&self, bytes: u64) {
+        self.inner.of_base.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn expect(&self, bytes: u64) {
@@ -304,7 +316,8 @@ impl Drop for Running<'_> {
         };
         self.rt.metrics.add(outcome, 1);
         self.rt.metrics.set(Metric::BackupsRunning, 0);
-        self.rt.metrics.add(Metric::BackupBytes, self.progress.bytes());
+        let copied = self.progress.bytes().saturating_sub(self.progress.bytes_of_base());
+        self.rt.metrics.add(Metric::BackupBytes, copied);
         self.progress.enter(BackupPhase::Done);
         self.backups.state.lock().running = None;
         self.backups.ended.notify();

@@ -6,7 +6,7 @@
 //! ordinary recovery.
 
 use crate::backup::chain::Places;
-use crate::backup::destination::{check_empty, sync_name};
+use crate::backup::destination::check_empty;
 use crate::backup::progress::BackupReport;
 use crate::open::superfile::{SuperFile, draw_timeline};
 use evenkeel_base::fault_injection::{self, Fault};
@@ -17,7 +17,7 @@ use evenkeel_format::backup::{
 };
 use evenkeel_format::space::Geometry;
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
-use evenkeel_io::{AlignedBuf, Env, File, IO_ALIGN, OpenMode, RealEnv, Runtime, real};
+use evenkeel_io::{ABOVE_ROOT, AlignedBuf, Env, File, IO_ALIGN, OpenMode, RealEnv, Runtime, real};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,9 +80,7 @@ pub fn restore_backup_with(
 ) -> Result<BackupReport> {
     let (from, to) = (open_chain(backup.as_ref(), places)?, to.as_ref());
     let free = real::free_bytes(to);
-    let report = restore_from(&from, Arc::new(RealEnv::new(to)), &to.display().to_string(), free)?;
-    sync_name(to)?;
-    Ok(report)
+    restore_from(&from, Arc::new(RealEnv::new(to)), &to.display().to_string(), free)
 }
 
 /// As `verify_backup`, at the root of an environment; bases are at the roots of others. For the
@@ -397,5 +395,5 @@ fn write_files(from: &BackupSource, env: &Arc<dyn Env>) -> Result<()> {
         to.set_len(file.bytes)?;
         to.sync()?;
     }
-    DIRECTORIES.into_iter().try_for_each(|dir| env.sync_dir(dir))
+    DIRECTORIES.into_iter().chain([ABOVE_ROOT]).try_for_each(|dir| env.sync_dir(dir))
 }
