@@ -21,6 +21,8 @@ rung 1-suites python3 -B "$plugin_tests"/suites.py run --jobs 4 \
 rung 1-plugin-backup python3 -B "$plugin_tests"/test_backup.py
 # Stock mariadb-backup beside an armed one: both engines and the binlog as of one moment.
 rung 1-plugin-armed-backup python3 -B "$plugin_tests"/test_armed_backup.py
+# Incremental backups beside writers, schema changes and loads, each restored and compared; bases that do not fit.
+rung 1-plugin-increments python3 -B "$plugin_tests"/test_increments.py
 # The longest value that the server lets through.
 rung 1-plugin-large-blob python3 -B "$plugin_tests"/test_large_blob.py
 # Programs of others: sysbench, mariadb-dump, iibench, an ORM.

@@ -29,7 +29,7 @@ static int64_t ms_since(Clock::time_point begun)
 class Armed_backup
 {
 public:
-  explicit Armed_backup(const char *path) : backup(0, path, ek_backup_new_armed()) {}
+  Armed_backup(const char *path, const char *base) : backup(0, path, base, ek_backup_new_armed()) {}
   ~Armed_backup() { join(); }
 
   void start()
@@ -91,7 +91,7 @@ void Armed_backup::run() noexcept
     if (failed)
       text= m_why.empty() ? error.text : m_why;
     else
-      text= outcome_of(report) + (m_binlog.empty() ? "" : ", binlog " + m_binlog) + ", commits waited " +
+      text= outcome_of(backup, report) + (m_binlog.empty() ? "" : ", binlog " + m_binlog) + ", commits waited " +
             std::to_string(m_blocked_ms) + " ms for its end";
     m_outcome= text;
   }
@@ -179,7 +179,7 @@ static bool is_armed_first(const std::shared_ptr<Armed_backup> &next)
   return true;
 }
 
-bool arm_backup(THD *thd, const char *path)
+bool arm_backup(THD *thd, const char *path, const char *base)
 {
   if (!*path)
     return disarm(thd);
@@ -191,7 +191,7 @@ bool arm_backup(THD *thd, const char *path)
     my_printf_error(ER_GET_ERRMSG, "EVENKEEL: the database is not open", MYF(0));
     return true;
   }
-  const std::shared_ptr<Armed_backup> next= std::make_shared<Armed_backup>(path);
+  const std::shared_ptr<Armed_backup> next= std::make_shared<Armed_backup>(path, base);
   if (!is_armed_first(next))
   {
     my_printf_error(ER_GET_ERRMSG, "EVENKEEL: a backup is armed already: SET GLOBAL evenkeel_backup_armed_dir = '' first",

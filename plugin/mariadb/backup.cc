@@ -18,8 +18,8 @@ static const char *last_state= "none";
 
 static std::list<Backup *> backups;
 
-Backup::Backup(my_thread_id of_thread, const char *to, ek_backup *backup)
-    : thread_id(of_thread), path(to), m_backup(backup)
+Backup::Backup(my_thread_id of_thread, const char *to, const char *onto, ek_backup *backup)
+    : thread_id(of_thread), path(to), base(onto), m_backup(backup)
 {
   std::lock_guard<std::mutex> guard(backups_mutex);
   backups.push_back(this);
@@ -37,6 +37,12 @@ void Backup::leave()
   backups.remove(this);
 }
 
+/* What the copy of an incremental backup leaves out. */
+static std::string since(const Backup &backup)
+{
+  return backup.base.empty() ? "" : ", changes since " + backup.base;
+}
+
 ek_backup_figures Backup::progress() const
 {
   ek_backup_figures now;
@@ -47,7 +53,7 @@ ek_backup_figures Backup::progress() const
 Backup_figures Backup::figures() const
 {
   const ek_backup_figures now= progress();
-  return {thread_id, path, phases[now.phase], now.bytes, now.bytes_expected};
+  return {thread_id, path + since(*this), phases[now.phase], now.bytes, now.bytes_expected};
 }
 
 void note_backup(const Backup &backup, const std::string &outcome, bool failed)
@@ -61,10 +67,10 @@ void note_backup(const Backup &backup, const std::string &outcome, bool failed)
   last_state= failed ? "failed" : "complete";
 }
 
-std::string outcome_of(const ek_backup_report &report)
+std::string outcome_of(const Backup &backup, const ek_backup_report &report)
 {
   return std::to_string(report.bytes) + " bytes in " + std::to_string(report.files) + " files, as of log position " +
-         std::to_string(report.end);
+         std::to_string(report.end) + since(backup);
 }
 
 bool is_backup_path(const char *variable, const char *path)
@@ -83,7 +89,7 @@ bool is_backup_path(const char *variable, const char *path)
   return false;
 }
 
-bool back_up(THD *thd, const char *path)
+bool back_up(THD *thd, const char *path, const char *base)
 {
   if (!is_backup_path("evenkeel_backup_dir", path))
     return true;
@@ -95,7 +101,7 @@ bool back_up(THD *thd, const char *path)
   }
   /* The server tells an engine of a KILL only if it keeps a record of the connection. */
   trx_of(thd);
-  Backup backup(thd_get_thread_id(thd), path, ek_backup_new());
+  Backup backup(thd_get_thread_id(thd), path, base, ek_backup_new());
   /* A KILL from now on finds the backup (`cancel_backups`). */
   if (thd_kill_level(thd))
     backup.cancel();
@@ -110,7 +116,7 @@ bool back_up(THD *thd, const char *path)
     raise_error(thd, error);
     return true;
   }
-  note_backup(backup, outcome_of(report), false);
+  note_backup(backup, outcome_of(backup, report), false);
   return false;
 }
 

@@ -12,21 +12,25 @@ void evenkeel_prepare_for_backup();
 void evenkeel_end_backup();
 
 /* SET GLOBAL evenkeel_backup_armed_dir: begins a backup that follows the log until a BACKUP STAGE END. An empty path waits
-   for the outcome of one that is ending, and cancels one that is not. True if it failed; the client has been told. */
-bool arm_backup(THD *thd, const char *path);
+   for the outcome of one that is ending, and cancels one that is not. With the base of an incremental backup, or "". True
+   if it failed; the client has been told. */
+bool arm_backup(THD *thd, const char *path, const char *base);
 /* The database is open. */
 void allow_arming();
 /* Before the database is closed: cancels an armed backup, and waits for its thread. */
 void disarm_backup();
 
-/* SET GLOBAL evenkeel_backup_dir: copies our database to that directory, in the statement's thread. True if it
-   failed; the client has been told. */
-bool back_up(THD *thd, const char *path);
+/* SET GLOBAL evenkeel_backup_dir: copies our database to that directory, in the statement's thread; with the directory of
+   an earlier backup, or "", what has changed since. True if it failed; the client has been told. */
+bool back_up(THD *thd, const char *path, const char *base);
+/* False if this is no directory of a backup; the client has been told. */
+bool is_backup_path(const char *variable, const char *path);
 
 struct Backup_figures
 {
   my_thread_id thread_id;
-  std::string path;
+  /* What it copies, and where. */
+  std::string what;
   const char *phase;
   uint64_t bytes, bytes_expected;
 };

@@ -8,8 +8,8 @@
 class Backup
 {
 public:
-  /* `of_thread`: the connection whose KILL cancels it, or 0. Takes `backup`. */
-  Backup(my_thread_id of_thread, const char *to, ek_backup *backup);
+  /* `of_thread`: the connection whose KILL cancels it, or 0. `onto`: the directory of its base, or "". Takes `backup`. */
+  Backup(my_thread_id of_thread, const char *to, const char *onto, ek_backup *backup);
   ~Backup();
   Backup(const Backup &)= delete;
   Backup &operator=(const Backup &)= delete;
@@ -18,7 +18,7 @@ public:
   void leave();
   bool take(ek_backup_report *report, ek_error *error)
   {
-    return ek_backup_take(evenkeel_db, ek_text(path), m_backup, report, error) != 0;
+    return ek_backup_take(evenkeel_db, ek_text(path), ek_text(base), m_backup, report, error) != 0;
   }
   void cancel() const { ek_backup_cancel(m_backup); }
   void hurry() const { ek_backup_hurry(m_backup); }
@@ -29,7 +29,7 @@ public:
   Backup_figures figures() const;
 
   const my_thread_id thread_id;
-  const std::string path;
+  const std::string path, base;
 
 private:
   ek_backup *m_backup;
@@ -37,7 +37,5 @@ private:
 
 /* The outcome of a backup, for the status and the server's log. */
 void note_backup(const Backup &backup, const std::string &outcome, bool failed);
-std::string outcome_of(const ek_backup_report &report);
-/* False if this is no destination; the client has been told. */
-bool is_backup_path(const char *variable, const char *path);
+std::string outcome_of(const Backup &backup, const ek_backup_report &report);
 #endif

@@ -321,8 +321,8 @@ int32_t ek_backup_give_up(const ek_backup *backup);
 void ek_backup_free(ek_backup *backup);
 void ek_backup_cancel(const ek_backup *backup);
 void ek_backup_progress(const ek_backup *backup, ek_backup_figures *to);
-int32_t ek_backup_take(const ek_database *db, ek_bytes destination, const ek_backup *backup,
-                       ek_backup_report *report, ek_error *error);
+int32_t ek_backup_take(const ek_database *db, ek_bytes destination, ek_bytes base,
+                       const ek_backup *backup, ek_backup_report *report, ek_error *error);
 
 #ifdef __cplusplus
 }

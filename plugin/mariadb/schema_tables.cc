@@ -251,7 +251,7 @@ static void collect_jobs(Lines *lines)
   });
   each_backup([lines](const Backup_figures &backup) {
     const ulonglong percent= backup.bytes_expected ? 100 * backup.bytes / backup.bytes_expected : 0;
-    lines->push_back({"backup", Cell(), Cell(), backup.path, backup.phase, (ulonglong) backup.bytes,
+    lines->push_back({"backup", Cell(), Cell(), backup.what, backup.phase, (ulonglong) backup.bytes,
                       (ulonglong) backup.bytes_expected, "bytes", (ulonglong) backup.thread_id, percent, Cell()});
   });
   Background now;

@@ -60,15 +60,42 @@ struct Variables_unlocked
   ~Variables_unlocked() { mysql_mutex_lock(&LOCK_global_system_variables); }
 };
 
-static void set_backup_dir(THD *thd, st_mysql_sys_var *, void *to, const void *from)
+/* The base of the next backup; LOCK_global_system_variables guards both. */
+static char *backup_base;
+static std::string backup_base_text;
+
+static void set_backup_base(THD *, st_mysql_sys_var *, void *to, const void *from)
 {
   const char *given= *static_cast<const char *const *>(from);
   const std::string path= given ? given : "";
+  if (!path.empty() && !is_backup_path("evenkeel_backup_base", path.c_str()))
+    return;
+  backup_base_text= path;
+  *static_cast<char **>(to)= path.empty() ? nullptr : backup_base_text.data();
+}
+
+/* A backup was taken on this base: the next one has none, so that nobody takes an incremental backup for a full one.
+   Another session may have set another base meanwhile. */
+static void base_is_used(const std::string &base)
+{
+  if (backup_base_text != base)
+    return;
+  backup_base= nullptr;
+  backup_base_text.clear();
+}
+
+static void set_backup_dir(THD *thd, st_mysql_sys_var *, void *to, const void *from)
+{
+  const char *given= *static_cast<const char *const *>(from);
+  const std::string path= given ? given : "", base= backup_base_text;
   if (!path.empty())
   {
-    const Variables_unlocked unlocked;
-    if (back_up(thd, path.c_str()))
-      return;
+    {
+      const Variables_unlocked unlocked;
+      if (back_up(thd, path.c_str(), base.c_str()))
+        return;
+    }
+    base_is_used(base);
   }
   backup_dir_text= path;
   *static_cast<char **>(to)= path.empty() ? nullptr : backup_dir_text.data();
@@ -80,13 +107,15 @@ static std::string backup_armed_dir_text;
 static void set_backup_armed_dir(THD *thd, st_mysql_sys_var *, void *to, const void *from)
 {
   const char *given= *static_cast<const char *const *>(from);
-  const std::string path= given ? given : "";
+  const std::string path= given ? given : "", base= backup_base_text;
   {
     const Variables_unlocked unlocked;
     /* It is disarmed whatever the outcome was. */
-    if (arm_backup(thd, path.c_str()) && !path.empty())
+    if (arm_backup(thd, path.c_str(), base.c_str()) && !path.empty())
       return;
   }
+  if (!path.empty())
+    base_is_used(base);
   backup_armed_dir_text= path;
   *static_cast<char **>(to)= path.empty() ? nullptr : backup_armed_dir_text.data();
 }
@@ -112,6 +141,10 @@ static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR
   "Setting it copies all EVENKEEL tables, while others use them, to this directory, which is empty or absent; "
   "the statement ends when the copy is complete. The value is the directory of the last complete copy", nullptr,
   entry<set_backup_dir>, nullptr);
+static MYSQL_SYSVAR_STR(backup_base, backup_base, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT,
+  "Directory of an earlier backup: the next backup that evenkeel_backup_dir or evenkeel_backup_armed_dir begins copies only "
+  "what has changed since, and sets this to '' again. Restoring that backup needs the earlier one as well", nullptr,
+  entry<set_backup_base>, nullptr);
 static MYSQL_SYSVAR_STR(backup_armed_dir, backup_armed_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT,
   "Setting it begins a copy of all EVENKEEL tables in this directory, which is empty or absent; the copy ends at the next "
   "BACKUP STAGE END, as of the moment for which that blocks commits (mariadb-backup). Setting it to '' waits for the copy, "
@@ -146,7 +179,7 @@ st_mysql_sys_var *settings[]= {
 #endif
   MYSQL_SYSVAR(memory_size), MYSQL_SYSVAR(log_size),
   MYSQL_SYSVAR(page_size), MYSQL_SYSVAR(flush_at_commit), MYSQL_SYSVAR(data_dir), MYSQL_SYSVAR(lock_wait_timeout),
-  MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(backup_armed_dir),
+  MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(backup_armed_dir), MYSQL_SYSVAR(backup_base),
   MYSQL_SYSVAR(snapshot_isolation), nullptr};
 
 uint64_t lock_wait_ms(THD *thd)

@@ -78,7 +78,7 @@ pub struct EkBackupFigures {
     /// 0 not begun, 1 pages, 2 files of indexes, 3 following the log, 4 end of the log, 5 making it
     /// durable, 6 done.
     pub phase: i32,
-    /// Bytes copied.
+    /// Bytes copied, or left to the base.
     pub bytes: u64,
     /// Bytes to copy, estimated.
     pub bytes_expected: u64,
@@ -115,7 +115,8 @@ pub struct EkBackupReport {
     pub files: u64,
 }
 
-/// Copies the database to a directory, which is empty or absent. Returns 0, or -1 on error.
+/// Copies the database to a directory, which is empty or absent; with a base, the directory of an
+/// earlier backup, only what has changed since. Returns 0, or -1 on error.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -123,6 +124,7 @@ pub struct EkBackupReport {
 pub unsafe extern "C" fn ek_backup_take(
     db: *const EkDatabase,
     destination: EkBytes,
+    base: EkBytes,
     backup: *const EkBackup,
     report: *mut EkBackupReport,
     error: *mut EkError,
@@ -130,7 +132,11 @@ pub unsafe extern "C" fn ek_backup_take(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let taken = (*db).0.backup_with(destination.text()?, &(*backup).0)?;
+            let (db, to, progress) = (&(*db).0, destination.text()?, &(*backup).0);
+            let taken = match base.text()? {
+                "" => db.backup_with(to, progress)?,
+                base => db.backup_onto_with(base, to, progress)?,
+            };
             let (end, bytes, files) = (taken.end.0, taken.bytes, taken.files);
             *report = EkBackupReport { end, bytes, files };
             Ok(0)
