@@ -31,6 +31,7 @@ OF_CRATES = [
     ("ChildrenBeforeStamp", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentNotLocked", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentBarrierSkipped", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
+    ("ParkedUnseen", "evenkeel", "a_request_just_before_an_actor_leaves_its_thread_is_seen"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

@@ -83,6 +83,8 @@ pub enum Fault {
     ParentBarrierSkipped,
     /// A row that refers to another one is written without a lock on the other one's key.
     ParentNotLocked,
+    /// The dispatcher of shared threads does not look at an actor that has just left its thread.
+    ParkedUnseen,
 }
 
 impl Fault {
@@ -124,6 +126,7 @@ impl Fault {
         Fault::ChildrenBeforeStamp,
         Fault::ParentBarrierSkipped,
         Fault::ParentNotLocked,
+        Fault::ParkedUnseen,
     ];
 }
 

@@ -23,7 +23,7 @@ use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Res
 use evenkeel_format::superblock::{
     FOREIGN_KEYS, Features, SUPERBLOCK_VERSION, Superblock, Timeline,
 };
-use evenkeel_io::{ABOVE_ROOT, File, OpenMode, Runtime, lower_priority, processor_ns};
+use evenkeel_io::{ABOVE_ROOT, File, OpenMode, Runtime, processor_ns};
 use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
 use evenkeel_runs::{Runs, RunsOptions};
@@ -40,6 +40,8 @@ const LOCK_FILE: &str = "evenkeel.lock";
 const CREATING_FILE: &str = "evenkeel.creating";
 /// Surplus work waits this long for a seat before it looks again.
 const SEAT_WAIT: Duration = Duration::from_millis(1);
+/// A helper of compactions waits this long for a seat before it looks again.
+const HELPER_SEAT_WAIT: Duration = Duration::from_millis(10);
 /// A close writes pages for at most this time.
 const CLOSE_FLUSH_NS: u64 = 3_000_000_000;
 /// The name under which all compaction threads report a full disk to the ballast.
@@ -370,7 +372,7 @@ impl Engine {
         Ok(Engine {
             memory_size,
             warm: Arc::new(Warm::new(&rt, &pages, false)),
-            supervisor: Supervisor::new(rt.clone()),
+            supervisor: Supervisor::new(rt.clone(), options.workers(&rt)),
             backups: Backups::default(),
             rt,
             sched,
@@ -517,9 +519,10 @@ impl Engine {
         let helpers = &COMPACTION_HELPERS[..self.options.compaction_helpers()];
         if !self.options.has_twins() {
             sup.start_timed("ek-compact", begun, self.merging(), rest)?;
-            return helpers
-                .iter()
-                .try_for_each(|name| sup.start(name, helped.clone(), self.compaction_helping()));
+            return helpers.iter().try_for_each(|name| {
+                let (beat, rest) = self.compaction_helping();
+                sup.start_timed(name, helped.clone(), beat, rest)
+            });
         }
         let events = [begun.clone(), helped.clone()];
         let precedence = CompactionPriority::new(self.sched.clone(), events);
@@ -528,12 +531,16 @@ impl Engine {
         for (name, twin) in both.into_iter().zip([usual, low]) {
             let (rest, has_turn) = (rest.clone(), twin.turn());
             let rest = move || if has_turn() { rest() } else { None };
-            sup.start_timed(name, begun.clone(), self.in_turn(twin, self.merging()), rest)?;
+            let is_low = twin.is_low();
+            let beat = self.in_turn(twin, self.merging());
+            sup.start_at(is_low, name, begun.clone(), beat, rest)?;
         }
         for names in helpers.iter().zip(&COMPACTION_TWINS[1..]) {
             let [usual, low] = Twin::both(&precedence);
             for (name, twin) in [(names.0, usual), (names.1, low)] {
-                sup.start(name, helped.clone(), self.in_turn(twin, self.compaction_helping()))?;
+                let is_low = twin.is_low();
+                let (beat, rest) = self.compaction_helping();
+                sup.start_at(is_low, name, helped.clone(), self.in_turn(twin, beat), rest)?;
             }
         }
         Ok(())
@@ -545,20 +552,34 @@ impl Engine {
         mut twin: Twin,
         mut beat: impl FnMut() -> Result<Beat> + Send + 'static,
     ) -> impl FnMut() -> Result<Beat> + Send + 'static {
-        let (env, mut begins) = (self.rt.env.clone(), true);
+        let env = self.rt.env.clone();
+        let mut thread = None;
         move || {
-            if std::mem::take(&mut begins) && twin.is_low() && !lower_priority() {
-                log::warn!(
-                    "compactions have the priority of users: the system refuses a lower one"
-                );
+            // The system counts for each thread.
+            if thread.replace(std::thread::current().id()) != Some(std::thread::current().id()) {
+                twin.begin_thread(processor_ns());
             }
             twin.beat(|| env.now_ns(), processor_ns, &mut beat)
         }
     }
 
-    fn compaction_helping(&self) -> impl FnMut() -> Result<Beat> + Send + 'static {
+    /// The beats of a helper, and how long it rests: a helper without a seat looks again.
+    fn compaction_helping(
+        &self,
+    ) -> (
+        impl FnMut() -> Result<Beat> + Send + 'static,
+        impl Fn() -> Option<Duration> + Send + 'static,
+    ) {
         let (r, ballast) = (self.runs.clone(), self.ballast.clone());
-        move || {
+        let seats = self.supervisor.helper_seats();
+        let waits = Arc::new(AtomicBool::new(false));
+        let has_waited = waits.clone();
+        let beat = move || {
+            let seat = seats.as_ref().map(|seats| seats.take());
+            waits.store(matches!(seat, Some(None)), Ordering::Relaxed);
+            if matches!(seat, Some(None)) {
+                return Ok(Beat::Idle);
+            }
             let result = r.compaction_help_beat();
             if let (Some(ballast), true) = (&ballast, result.is_err() && r.needs_space()) {
                 ballast.note(COMPACTION, &result);
@@ -566,7 +587,8 @@ impl Engine {
                 r.compaction_event().notify();
             }
             result
-        }
+        };
+        (beat, move || has_waited.load(Ordering::Relaxed).then_some(HELPER_SEAT_WAIT))
     }
 
     /// Wraps required work, which may use the ballast when the disk is full.

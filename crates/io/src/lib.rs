@@ -47,7 +47,8 @@ pub use event::Event;
 pub use latch::{EventGuard, EventLatch};
 pub use mem::MemEnv;
 pub use os::{
-    give_back, large_pages, lower_priority, processor_ns, request_large_pages, trim_heap,
+    give_back, large_pages, lower_priority, name_thread, processor_ns, request_large_pages,
+    trim_heap,
 };
 pub use overlay::OverlayEnv;
 pub use probe::{Probe, probe};

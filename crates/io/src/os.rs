@@ -67,6 +67,11 @@ pub fn lower_priority() -> bool {
     platform::lower_priority(MORE)
 }
 
+/// Names this thread in the system's lists, where that is possible; 15 bytes are shown.
+pub fn name_thread(name: &str) {
+    platform::name_thread(name);
+}
+
 /// Nanoseconds that this thread has had a processor, and that it has waited for one; none if the
 /// system does not count them.
 pub fn processor_ns() -> Option<(u64, u64)> {

@@ -27,7 +27,8 @@ impl Pages {
                 }
             }
         }
-        let lists = self.free_list.lists.lock();
+        let mut lists = self.free_list.lists.lock();
+        lists.list_unused();
         let empty: BTreeSet<u32> = lists.free.iter().chain(&lists.retired).copied().collect();
         assert_eq!(empty.len(), lists.free.len() + lists.retired.len(), "a frame is free twice");
         for index in &empty {
@@ -54,7 +55,7 @@ impl Pages {
             assert!(!facts.loading.load(Relaxed), "frame {index} is being read");
             assert!(!facts.writing.load(Relaxed), "frame {index} is being written");
         }
-        let free = self.free_list.lists.lock().free.len();
+        let free = self.free_list.lists.lock().free_count();
         assert_eq!(self.free_list.available(), free as i64, "credits for {free} free frames");
     }
 }

@@ -10,7 +10,7 @@
 use evenkeel_base::sync::{Mutex, RwLock};
 use evenkeel_io::Event;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Wake after at least this many wants: a cache much smaller than its data always has some.
 const WANTS_PER_WAKE_MIN: u64 = 256;
@@ -20,7 +20,10 @@ const WANTS_PER_HIT: u64 = 8;
 /// Names that left one cache.
 #[derive(Default)]
 pub struct GhostCache {
+    /// Made when the first name leaves the cache: a small database has none of this memory.
     places: RwLock<Box<[AtomicU32]>>,
+    /// Places to make.
+    names: AtomicUsize,
     hits: AtomicU64,
     hits_per_wake: AtomicU64,
     /// Entries that could not be kept for want of room, if the cache reports these.
@@ -32,7 +35,8 @@ impl GhostCache {
     /// From now on remembers about `names` names and notifies `event` after each `hits_per_wake`
     /// hits, and after an eighth as many wants (at least 256).
     pub fn watch(&self, names: usize, hits_per_wake: u64, event: Arc<Event>) {
-        *self.places.write() = (0..names).map(|_| AtomicU32::new(0)).collect();
+        self.names.store(names, Relaxed);
+        *self.places.write() = Box::default();
         self.hits_per_wake.store(hits_per_wake.max(1), Relaxed);
         *self.event.lock() = Some(event);
     }
@@ -46,10 +50,29 @@ impl GhostCache {
 
     /// `name` has left the cache.
     pub fn evicted(&self, name: u64) {
+        if !self.remember(name) && self.names.load(Relaxed) > 0 {
+            self.make_places();
+            self.remember(name);
+        }
+    }
+
+    /// Remembers a name; false if there are no places.
+    fn remember(&self, name: u64) -> bool {
         let places = self.places.read();
-        if !places.is_empty() {
-            let (place, tag) = Self::place(name, places.len());
-            places[place].store(tag, Relaxed);
+        if places.is_empty() {
+            return false;
+        }
+        let (place, tag) = Self::place(name, places.len());
+        places[place].store(tag, Relaxed);
+        true
+    }
+
+    #[cold]
+    fn make_places(&self) {
+        let mut places = self.places.write();
+        if places.is_empty() {
+            let names = self.names.load(Relaxed);
+            *places = (0..names).map(|_| AtomicU32::new(0)).collect();
         }
     }
 

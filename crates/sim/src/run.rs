@@ -256,6 +256,8 @@ impl Run<'_> {
             commit_segment_ids: Some(16),
             machine_bytes: None,
             available_bytes: None,
+            // In some lives actors share threads, as in the operating system's environment.
+            shared_threads: sim.seed().is_multiple_of(4),
         };
         let mut options = Options::new().env(sim.env()).geometry(geometry);
         options.lock_wait_timeout = Duration::from_millis(20 + self.rng.below(2_000));

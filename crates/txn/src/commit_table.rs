@@ -26,6 +26,8 @@ pub(crate) const SEGMENT_IDS: u64 = 4096;
 /// Segments between the floor and the newest, at most; beyond that the oldest segment with slots
 /// becomes exceptions.
 const SEGMENTS_MAX: usize = 1 << 14;
+/// Physical segments whose places every table has.
+const PHYSICAL_FIRST: usize = 512;
 /// A beat ends after this many segments with commits that memtables need: the segments behind them
 /// have such commits, too.
 const LOOKS: u32 = 32;
@@ -79,7 +81,10 @@ pub(crate) struct CommitStates {
     floor: AtomicU64,
     /// Number of the segment + 1 in the high 40 bits, physical segment in the low 24; 0: none.
     directory: Box<[AtomicU64]>,
+    /// The first physical segments, and the others once there is one: their places alone would be a
+    /// large part of the memory of a small database.
     physical: Box<[OnceLock<Segment>]>,
+    physical_more: OnceLock<Box<[OnceLock<Segment>]>>,
     free: Mutex<FreeList>,
     facts: RwLock<Facts>,
     dead: RwLock<BTreeMap<TxnId, Vec<DeadRange>>>,
@@ -127,6 +132,10 @@ fn is_commit_until(state: TxnState, high: Lsn) -> bool {
     matches!(state, TxnState::Committed(cts) if cts <= high)
 }
 
+fn no_segments(count: usize) -> Box<[OnceLock<Segment>]> {
+    (0..count).map(|_| OnceLock::new()).collect()
+}
+
 impl CommitStates {
     /// A table with segments of `ids`, a power of two.
     pub fn new(ids: u64) -> CommitStates {
@@ -139,7 +148,8 @@ impl CommitStates {
             shift: ids.next_power_of_two().trailing_zeros(),
             floor: AtomicU64::new(0),
             directory: (0..segments_max).map(|_| AtomicU64::new(0)).collect(),
-            physical: (0..segments_max).map(|_| OnceLock::new()).collect(),
+            physical: no_segments(segments_max.min(PHYSICAL_FIRST)),
+            physical_more: OnceLock::new(),
             free: Mutex::default(),
             facts: RwLock::default(),
             dead: RwLock::default(),
@@ -208,7 +218,12 @@ impl CommitStates {
             free.used += 1;
             free.used - 1
         });
-        let segment = self.physical[physical as usize].get_or_init(|| Segment {
+        let place = self.physical.get(physical as usize).unwrap_or_else(|| {
+            let more = self.directory.len() - self.physical.len();
+            let more = self.physical_more.get_or_init(|| no_segments(more));
+            &more[physical as usize - self.physical.len()]
+        });
+        let segment = place.get_or_init(|| Segment {
             slots: (0..self.segment_ids()).map(|_| AtomicU64::new(ACTIVE)).collect(),
         });
         for slot in &segment.slots {
@@ -218,6 +233,14 @@ impl CommitStates {
         self.entry(number).store(entry, Ordering::Release);
     }
 
+    #[inline]
+    fn segment(&self, physical: usize) -> Option<&Segment> {
+        match self.physical.get(physical) {
+            Some(place) => place.get(),
+            None => self.physical_more.get()?.get(physical - self.physical.len())?.get(),
+        }
+    }
+
     /// The slot of an id, with the directory entry by which it was found.
     fn slot(&self, id: TxnId) -> Option<(&AtomicU64, u64)> {
         let number = id.0 >> self.shift;
@@ -225,7 +248,7 @@ impl CommitStates {
         if entry >> 24 != number + 1 {
             return None;
         }
-        let segment = self.physical[(entry & 0xff_ffff) as usize].get()?;
+        let segment = self.segment((entry & 0xff_ffff) as usize)?;
         Some((&segment.slots[(id.0 & (self.segment_ids() - 1)) as usize], entry))
     }
 
@@ -418,7 +441,7 @@ impl CommitStates {
         if entry >> 24 != number + 1 {
             return None;
         }
-        let segment = self.physical[(entry & 0xff_ffff) as usize].get()?;
+        let segment = self.segment((entry & 0xff_ffff) as usize)?;
         let (mut low, mut high, mut decided) = (Lsn::MAX, Lsn::ZERO, true);
         for (i, slot) in (0..).zip(&segment.slots) {
             match decode(slot.load(Ordering::Acquire)) {

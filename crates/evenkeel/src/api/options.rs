@@ -2,9 +2,10 @@
 //! change, meaning) checks the values and generates `docs/reference/settings.md`. Components such
 //! as the environment come by builder method and are not settings.
 
+use crate::background::workers::Workers;
 use crate::memory::automatic_size::FIRST_BYTES;
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_io::{Env, OverlayEnv, RealEnv};
+use evenkeel_io::{Env, OverlayEnv, RealEnv, Runtime};
 use evenkeel_tables::Collations;
 use std::sync::{Arc, atomic::AtomicU64};
 use std::{path::Path, time::Duration};
@@ -208,6 +209,8 @@ pub struct Geometry {
     pub commit_segment_ids: Option<u64>,
     /// Memory that the machine is taken to have, for an automatic `memory_size`.
     pub machine_bytes: Option<u64>,
+    /// Actors share threads also in an environment that is given, those of this database alone.
+    pub shared_threads: bool,
     /// Memory that the machine is taken to have available, read each time.
     pub available_bytes: Option<&'static AtomicU64>,
 }
@@ -301,6 +304,15 @@ impl Options {
     /// Compaction threads beside the one that begins compactions.
     pub(crate) fn compaction_helpers(&self) -> usize {
         compaction_helpers(if self.env.is_some() { 2 } else { evenkeel_io::real::cores() })
+    }
+
+    /// The threads that run the actors of a database with this runtime: those of the process. None:
+    /// each actor has its own, in a given environment, which schedules threads itself.
+    pub(crate) fn workers(&self, rt: &Arc<Runtime>) -> Option<Arc<Workers>> {
+        match self.env {
+            None => Some(Workers::of_process()),
+            Some(_) => self.geometry.shared_threads.then(|| Workers::new(rt.clone())),
+        }
     }
 
     /// Compaction threads have twins of a lower priority, except in a given environment, which

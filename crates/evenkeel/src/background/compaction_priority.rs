@@ -150,6 +150,11 @@ impl Twin {
         self.is_low
     }
 
+    /// Beats run on another thread from now on; `counts`: how long it has run and waited so far.
+    pub(crate) fn begin_thread(&mut self, counts: Option<(u64, u64)>) {
+        self.seen = counts.unwrap_or_default();
+    }
+
     /// Runs a beat if this twin has the turn; else `Idle`. `processor` returns how long this thread
     /// has run so far, and how long it has waited for a processor.
     ///

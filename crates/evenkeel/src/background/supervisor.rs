@@ -1,35 +1,34 @@
-//! The background threads of a database. Each drives one actor's beats in a loop and sleeps on the
-//! actor's event between them. A beat that fails for want of space is repeated when space may have
-//! returned; any other error has latched `Health` already and ends the actor's writing.
+//! The actors of a database: starts them, and stops them in the opposite order. Actors of the
+//! operating system's environment share the threads of the process ([`Workers`]); in a given
+//! environment, which may schedule threads itself, each has a thread of its own.
 
-use evenkeel_base::{Beat, Cause, Code, Kind, Result, sync::Mutex};
+use crate::background::actor::{Actor, Job};
+use crate::background::workers::{HelperSeats, Workers};
+use evenkeel_base::{Beat, Error, Result, sync::Mutex};
 use evenkeel_io::{Event, Runtime, Task};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long an actor rests after the disk was found full.
-const FULL_DISK_REST: Duration = Duration::from_millis(200);
-
-/// Starts and stops the background threads.
+/// Starts and stops the actors.
 pub(crate) struct Supervisor {
     rt: Arc<Runtime>,
-    tasks: Mutex<Vec<Running>>,
+    /// None: each actor has a thread of its own. Given back when the actors have stopped.
+    workers: Mutex<Option<Arc<Workers>>>,
+    running: Mutex<Vec<Running>>,
 }
 
-/// A thread, how it is told to stop, and what wakes it.
+/// An actor, and its thread if that is its own.
 struct Running {
-    stop: Arc<AtomicBool>,
-    event: Arc<Event>,
-    task: Box<dyn Task>,
+    actor: Arc<Actor>,
+    task: Option<Box<dyn Task>>,
 }
 
 impl Supervisor {
-    pub(crate) fn new(rt: Arc<Runtime>) -> Supervisor {
-        Supervisor { rt, tasks: Mutex::new(Vec::new()) }
+    pub(crate) fn new(rt: Arc<Runtime>, workers: Option<Arc<Workers>>) -> Supervisor {
+        Supervisor { rt, workers: Mutex::new(workers), running: Mutex::default() }
     }
 
-    /// Runs `beat` in a thread of its own, woken by `event`.
+    /// Starts an actor that is woken by `event`.
     ///
     /// # Errors
     /// `ThreadSpawn`.
@@ -50,55 +49,62 @@ impl Supervisor {
         &self,
         name: &'static str,
         event: Arc<Event>,
-        mut beat: impl FnMut() -> Result<Beat> + Send + 'static,
+        beat: impl FnMut() -> Result<Beat> + Send + 'static,
         rest: impl Fn() -> Option<Duration> + Send + 'static,
     ) -> Result<()> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (rt, stop, wake) = (Arc::clone(&self.rt), Arc::clone(&stopped), Arc::clone(&event));
-        let task = self.rt.spawn_needed(name, move || {
-            let mut reported: Option<Code> = None;
-            while !stop.load(Ordering::Acquire) {
-                let seen = wake.now();
-                if stop.load(Ordering::Acquire) {
-                    break;
-                }
-                match beat() {
-                    Ok(Beat::More) => {
-                        reported = None;
-                        rt.step();
-                    }
-                    Ok(Beat::Idle) => {
-                        reported = None;
-                        rt.wait(&wake, seen, rest(), Cause::Idle);
-                    }
-                    Err(error) => {
-                        if reported != Some(error.code()) {
-                            log::error!("{name}: {error}");
-                            reported = Some(error.code());
-                        }
-                        let rest = (error.kind() == Kind::Full).then_some(FULL_DISK_REST);
-                        rt.wait(&wake, seen, rest, Cause::Idle);
-                    }
-                }
+        self.start_at(false, name, event, beat, rest)
+    }
+
+    /// As `start_timed`; `is_low`: on a thread of a lower priority, where the system allows that
+    /// and actors share threads.
+    ///
+    /// # Errors
+    /// `ThreadSpawn`.
+    pub(crate) fn start_at(
+        &self,
+        is_low: bool,
+        name: &'static str,
+        event: Arc<Event>,
+        beat: impl FnMut() -> Result<Beat> + Send + 'static,
+        rest: impl Fn() -> Option<Duration> + Send + 'static,
+    ) -> Result<()> {
+        let actor = Actor::new(name, &self.rt, event, is_low);
+        let job = Job::new(actor.clone(), beat, rest);
+        let workers = self.workers.lock().clone();
+        let task = match workers {
+            Some(workers) => {
+                workers.add(job)?;
+                None
             }
-        })?;
-        self.tasks.lock().push(Running { stop: stopped, event, task });
+            None => Some(self.rt.spawn_needed(actor.name, move || job.drive())?),
+        };
+        self.running.lock().push(Running { actor, task });
         Ok(())
     }
 
-    /// Ends every thread after its present beat, the one started last first. A beat may wait for
-    /// resources that threads started before it provide (log space, frames), so those threads run
-    /// until the beat has ended.
+    /// Seats for threads that help compactions, where databases share threads.
+    pub(crate) fn helper_seats(&self) -> Option<Arc<HelperSeats>> {
+        self.workers.lock().as_ref().map(|workers| workers.helper_seats())
+    }
+
+    /// Ends every actor after its present beat, the one started last first. A beat may wait for
+    /// resources that actors started before it provide (log space, frames), so those go on until
+    /// the beat has ended.
     ///
     /// # Errors
     /// `Internal` if one of them panicked.
     pub(crate) fn stop(&self) -> Result<()> {
-        let tasks = std::mem::take(&mut *self.tasks.lock());
+        let running = std::mem::take(&mut *self.running.lock());
+        let workers = self.workers.lock().take();
         let mut result = Ok(());
-        for Running { stop, event, task } in tasks.into_iter().rev() {
-            stop.store(true, Ordering::Release);
-            event.notify();
-            if let Err(error) = task.join() {
+        for Running { actor, task } in running.into_iter().rev() {
+            actor.stop();
+            let ended = match (task, &workers) {
+                (Some(task), _) => task.join(),
+                (None, Some(workers)) => workers.remove(&actor),
+                (None, None) => Err(Error::internal("an actor without threads")),
+            };
+            if let Err(error) = ended {
                 result = Err(error);
             }
         }

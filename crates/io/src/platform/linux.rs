@@ -84,6 +84,17 @@ pub(crate) fn lower_priority(more: i32) -> bool {
     }
 }
 
+/// Names this thread in the system's lists. A hint; the name ends after 15 bytes.
+pub(crate) fn name_thread(name: &str) {
+    let mut text = [0u8; 16];
+    let len = name.len().min(15);
+    text[..len].copy_from_slice(&name.as_bytes()[..len]);
+    if !cfg!(miri) {
+        // SAFETY: the system copies the text, which ends with a NUL.
+        unsafe { libc::prctl(libc::PR_SET_NAME, text.as_ptr()) };
+    }
+}
+
 /// Processor time of this thread, nanoseconds; 0 if unknown.
 pub(crate) fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

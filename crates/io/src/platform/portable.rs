@@ -56,6 +56,9 @@ pub(crate) fn lower_priority(_more: i32) -> bool {
     false
 }
 
+/// Threads keep the names with which they were started.
+pub(crate) fn name_thread(_name: &str) {}
+
 /// Processor time of a thread is not known.
 pub(crate) fn thread_cpu_ns() -> u64 {
     0

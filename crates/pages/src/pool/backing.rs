@@ -4,10 +4,11 @@
 //! pass of a recovery, during which a core is idle, requests it for the frames of the second pass.
 //!
 //! Frames that were never used are taken in ascending order (`FreeList`). Only those of the first
-//! segment are prepared, and a pool smaller than one large page is left alone. Nothing relies on
-//! it.
+//! segment are prepared, without the first ones, which have small pages of the system
+//! (`SMALL_PAGES_BYTES`), and never more of them ahead than were taken: a small database has the
+//! memory that it uses. Nothing relies on it.
 
-use crate::pool::frames::Frames;
+use crate::pool::frames::{Frames, SMALL_PAGES_BYTES};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// Memory that is kept ready ahead of the frames taken.
@@ -30,7 +31,7 @@ impl Backing {
     pub fn new(count: usize, page_size: usize) -> Backing {
         let count = count as u32;
         let step = (STEP_BYTES / page_size) as u32;
-        let done = AtomicU32::new(if count < step { count } else { 0 });
+        let done = AtomicU32::new(count.min((SMALL_PAGES_BYTES / page_size) as u32));
         let ahead = (AHEAD_BYTES / page_size) as u32;
         Backing { count, ahead, step, done, wanted: AtomicU32::new(0) }
     }
@@ -38,10 +39,11 @@ impl Backing {
     /// Records that a frame was taken. True: the provider should be woken.
     pub fn taken(&self, frame: u32) -> bool {
         let done = self.done.load(Relaxed);
-        if done >= self.count || frame >= self.count || frame + self.ahead / 2 < done {
+        let ahead = self.ahead.min(frame);
+        if done >= self.count || frame >= self.count || frame + ahead / 2 < done {
             return false;
         }
-        let wanted = (frame + self.ahead).min(self.count);
+        let wanted = (frame + ahead).min(self.count);
         self.wanted.fetch_max(wanted, Relaxed) < wanted
     }
 

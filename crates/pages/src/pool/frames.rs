@@ -23,8 +23,12 @@ pub(crate) const FRAMES_MIN: usize = 64;
 const SPINS: u32 = 64;
 const EVENT_SHARDS: usize = 64;
 
+/// The first bytes of page images stay on small pages of the system: a small database then takes
+/// the memory that it uses, and not at once a large page of 2 MiB.
+pub(crate) const SMALL_PAGES_BYTES: usize = 2 << 20;
+
 /// The state of one frame. Everything but `latch`, `pins` and `referenced` changes only under the
-/// latch.
+/// latch. Zero bytes are a free frame (`VecSegment`).
 #[repr(align(64))]
 #[derive(Default)]
 pub(crate) struct Frame {
@@ -74,10 +78,13 @@ impl Frame {
     }
 }
 
+const _: () = assert!(!std::mem::needs_drop::<Frame>());
+
+/// Zero bytes, aligned to `IO_ALIGN`, that take memory when they are first written.
 struct Arena {
     raw: NonNull<u8>,
     layout: Layout,
-    first: usize,
+    start: NonNull<u8>,
 }
 
 // SAFETY: the arena owns its memory; access to it is governed by the latches of `Frames`.
@@ -94,10 +101,18 @@ impl Arena {
         // SAFETY: the layout has a size above zero.
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(raw) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        let first = raw.as_ptr().align_offset(IO_ALIGN);
-        // SAFETY: the memory was just allocated, zeroed, and nobody else knows it.
-        evenkeel_io::large_pages(unsafe { std::slice::from_raw_parts_mut(raw.as_ptr(), bytes) });
-        Arena { raw, layout, first }
+        // SAFETY: less than `IO_ALIGN` is skipped, and the allocation exceeds `bytes` by that much.
+        let start = unsafe { raw.add(raw.as_ptr().align_offset(IO_ALIGN)) };
+        Arena { raw, layout, start }
+    }
+
+    /// Requests large pages for all bytes but the first.
+    fn request_large_pages(&mut self, bytes: usize) {
+        // SAFETY: the arena holds `bytes` bytes behind its start, and is borrowed exclusively.
+        let all = unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), bytes) };
+        if let Some(rest) = all.get_mut(SMALL_PAGES_BYTES..) {
+            evenkeel_io::large_pages(rest);
+        }
     }
 }
 
@@ -111,13 +126,24 @@ impl Drop for Arena {
 /// Frames made together.
 struct VecSegment {
     arena: Arena,
-    facts: Box<[Frame]>,
+    /// The states: a frame that was never used takes no memory for its state either.
+    states: Arena,
+    count: usize,
 }
 
 impl VecSegment {
     fn new(count: usize, page_size: usize) -> VecSegment {
-        let facts = (0..count).map(|_| Frame::default()).collect();
-        VecSegment { arena: Arena::new(count * page_size), facts }
+        let mut arena = Arena::new(count * page_size);
+        arena.request_large_pages(count * page_size);
+        VecSegment { arena, states: Arena::new(count * size_of::<Frame>()), count }
+    }
+
+    #[inline]
+    fn facts(&self) -> &[Frame] {
+        let states = self.states.start.cast::<Frame>();
+        // SAFETY: the arena holds `count` states, aligned to `IO_ALIGN`. All their fields are
+        // atomics, for which zeros are a valid value, and they change through these alone.
+        unsafe { std::slice::from_raw_parts(states.as_ptr(), self.count) }
     }
 }
 
@@ -184,16 +210,15 @@ impl Frames {
     #[inline]
     pub fn facts(&self, index: u32) -> &Frame {
         let (segment, at) = self.segment(index);
-        &segment.facts[at]
+        &segment.facts()[at]
     }
 
     fn bytes_at(&self, index: u32) -> *mut u8 {
         let (segment, at) = self.segment(index);
-        assert!(at < segment.facts.len());
-        let offset = segment.arena.first + at * self.page_size;
-        // SAFETY: the arena holds `facts.len() * page_size` bytes behind `first`, and `at` is below
-        // that number of frames.
-        unsafe { segment.arena.raw.as_ptr().add(offset) }
+        assert!(at < segment.count);
+        // SAFETY: the arena holds `count * page_size` bytes behind `start`, and `at` is below that
+        // number of frames.
+        unsafe { segment.arena.start.as_ptr().add(at * self.page_size) }
     }
 
     /// Makes the system put memory behind empty frames, one after another: a single call for all

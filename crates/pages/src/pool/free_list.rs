@@ -9,6 +9,7 @@
 use crate::pool::frames::Frames;
 use evenkeel_base::{Error, Result, sync::Mutex};
 use evenkeel_io::Event;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::*};
 
@@ -60,8 +61,24 @@ pub struct Provided {
 #[derive(Default)]
 pub(crate) struct FrameLists {
     pub free: Vec<u32>,
+    /// Free frames that were never used, which a list would take memory for. They are taken after
+    /// those of the list, in order.
+    unused: Range<u32>,
     /// Unusable frames without memory.
     pub retired: Vec<u32>,
+}
+
+impl FrameLists {
+    /// Free frames.
+    pub fn free_count(&self) -> usize {
+        self.free.len() + self.unused.len()
+    }
+
+    /// Moves the frames that were never used to the list.
+    pub fn list_unused(&mut self) {
+        let unused = std::mem::take(&mut self.unused);
+        self.free.splice(0..0, unused.rev());
+    }
 }
 
 /// Credits for free frames, and the wake-ups.
@@ -89,9 +106,9 @@ pub struct FreeList {
 impl FreeList {
     /// For a pool of this many frames, all of them free.
     pub fn new(frames: usize) -> FreeList {
-        let free = (0..frames as u32).rev().collect();
+        let lists = FrameLists { unused: 0..frames as u32, ..FrameLists::default() };
         let free_list = FreeList {
-            lists: Mutex::new(FrameLists { free, retired: Vec::new() }),
+            lists: Mutex::new(lists),
             available: AtomicI64::new(frames as i64),
             hand: AtomicUsize::new(0),
             fruitless: AtomicUsize::new(0),
@@ -307,7 +324,10 @@ impl FreeList {
     }
 
     pub(crate) fn pop(&self) -> Result<u32> {
-        let frame = self.lists.lock().free.pop();
+        let frame = {
+            let mut lists = self.lists.lock();
+            lists.free.pop().or_else(|| lists.unused.next())
+        };
         frame.ok_or_else(|| Error::internal("a credit without a free frame"))
     }
 

@@ -14,6 +14,8 @@ use evenkeel_format::space::{Geometry, MAX_SEGMENTS};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+/// Segments of the first array: others come as they are used.
+const FIRST_SEGMENTS: usize = 64;
 const LEAF_PAGES: usize = 64;
 const CHUNK_LEAVES: usize = 64;
 
@@ -30,7 +32,7 @@ fn no_words(chunks: usize) -> Box<[OnceLock<Words>]> {
 pub(crate) struct PageTable {
     segment_pages: u64,
     /// Per segment: leaf number + 1 for each 64 pages.
-    segments: Box<[OnceLock<Words>]>,
+    segments: SegmentedVec<Box<[OnceLock<Words>]>>,
     /// Leaves: frame + 1 for each page.
     chunks: SegmentedVec<Box<[OnceLock<Words>]>>,
     leaves: Mutex<Leaves>,
@@ -48,7 +50,7 @@ impl PageTable {
         let chunks = frames.div_ceil(CHUNK_LEAVES);
         PageTable {
             segment_pages: geometry.segment_pages(),
-            segments: (0..MAX_SEGMENTS).map(|_| OnceLock::new()).collect(),
+            segments: SegmentedVec::new(FIRST_SEGMENTS, no_words(FIRST_SEGMENTS)),
             chunks: SegmentedVec::new(chunks, no_words(chunks)),
             leaves: Mutex::new(Leaves::default()),
         }
@@ -57,6 +59,12 @@ impl PageTable {
     /// Makes room for the pages of this many frames, before the first of them is used.
     pub fn grow(&self, frames: usize) {
         self.chunks.grow(frames.div_ceil(CHUNK_LEAVES), no_words);
+    }
+
+    /// The leaf numbers of a segment, if it has had a page in a frame.
+    fn segment(&self, segment: usize) -> Option<&Words> {
+        let (segments, at) = self.segments.find(segment)?;
+        segments.get(at)?.get()
     }
 
     fn chunk(&self, leaf: usize) -> Option<&OnceLock<Words>> {
@@ -79,16 +87,19 @@ impl PageTable {
     /// The frame that probably holds `page`.
     pub fn get(&self, page: PageNo) -> Option<u32> {
         let (segment, leaf, at) = self.place(page);
-        let leaf = self.segments.get(segment)?.get()?.get(leaf)?.load(Acquire).checked_sub(1)?;
+        let leaf = self.segment(segment)?.get(leaf)?.load(Acquire).checked_sub(1)?;
         self.entry(leaf, at)?.load(Acquire).checked_sub(1)
     }
 
     /// Enters `frame` as the holder of `page`. # Errors: the frame that holds it already.
     pub fn install(&self, page: PageNo, frame: u32) -> Result<(), u32> {
         let (segment, leaf_at, at) = self.place(page);
-        let segment = self.segments[segment]
-            .get_or_init(|| words((self.segment_pages as usize).div_ceil(LEAF_PAGES)));
+        assert!(segment < MAX_SEGMENTS as usize, "page {page} lies behind the last segment");
         let mut leaves = self.leaves.lock();
+        self.segments.grow(segment + 1, no_words);
+        let Some((segments, within)) = self.segments.find(segment) else { return Err(frame) };
+        let segment = segments[within]
+            .get_or_init(|| words((self.segment_pages as usize).div_ceil(LEAF_PAGES)));
         let leaf = match segment[leaf_at].load(Acquire).checked_sub(1) {
             Some(leaf) => leaf,
             None => {
@@ -116,7 +127,7 @@ impl PageTable {
     /// Removes the entry of a resident page.
     pub fn remove(&self, page: PageNo) {
         let (segment, leaf_at, at) = self.place(page);
-        let Some(segment) = self.segments.get(segment).and_then(|s| s.get()) else { return };
+        let Some(segment) = self.segment(segment) else { return };
         let mut leaves = self.leaves.lock();
         let Some(leaf) = segment[leaf_at].load(Acquire).checked_sub(1) else { return };
         let Some(entry) = self.entry(leaf, at) else { return };

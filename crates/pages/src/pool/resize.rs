@@ -152,6 +152,7 @@ impl Pages {
         {
             let mut lists = self.free_list.lists.lock();
             let count = self.frames.count();
+            lists.list_unused();
             lists.free.retain(|frame| {
                 let goes = spare > 0 && *frame as usize >= count;
                 if goes {

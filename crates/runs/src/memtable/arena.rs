@@ -12,7 +12,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Large pages, if the system supports them.
+/// Large pages from the second chunk on, if the system supports them.
 const CHUNK: usize = 2 << 20;
 const CHUNKS_MAX: usize = 1 << 13;
 const ALIGN: usize = 4;
@@ -111,7 +111,10 @@ impl Arena {
         };
         // SAFETY: the layout has a size above zero.
         let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        evenkeel_io::request_large_pages(base, count * CHUNK);
+        // The first chunk of a small database would take a whole large page for a few entries.
+        if first > 0 {
+            evenkeel_io::request_large_pages(base, count * CHUNK);
+        }
         owned.push(Owned(base, layout));
         for i in 0..count {
             // SAFETY: i * CHUNK is inside the allocation of count * CHUNK bytes.

@@ -1,6 +1,6 @@
 //! Models of the engine's handshakes: the page latch and eviction, group commit, the hand-over of
 //! generations, the barriers of an index build, views of idle cursors, range locks, the queue of a
-//! row, the admission of writers. Each model runs a few threads through every schedule with one
+//! row, the admission of writers, watched events. Each model runs a few threads through every schedule with one
 //! preemption (two threads: with two; `EVENKEEL_PREEMPTIONS` adds more) and through
 //! `EVENKEEL_SCHEDULES` (1,500) random schedules with up to four. The engine's own files
 //! are compiled here with locks and atomics that are scheduling points; the models repeat the
@@ -84,6 +84,7 @@ mod lock_queue;
 mod parties;
 mod phantoms;
 mod shared;
+mod watchers;
 
 use evenkeel_sim::interleave::{Thread, explore, sample, spawn};
 use event::Event;
