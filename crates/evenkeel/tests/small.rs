@@ -81,7 +81,7 @@ fn a_close_leaves_the_threads_to_the_other_databases() {
     let [one, other] = [open(&dirs[0], 0), open(&dirs[1], 0)];
     wait_for_rest();
     one.close().expect("closes");
-    assert_eq!(threads(), ["ek-dispatch"]);
+    assert!(threads().contains(&"ek-dispatch".to_string()), "{:?}", threads());
     let spec = TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64));
     other.create_table("t", &spec.primary_key(&["id"])).expect("creates");
     for id in 0..100i64 {

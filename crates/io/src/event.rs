@@ -48,7 +48,7 @@ impl Event {
         if waiters == 0 {
             return;
         }
-        if waiters % WATCHER > 0 {
+        if !waiters.is_multiple_of(WATCHER) {
             self.parking.wake_all(&self.count);
         }
         if waiters >= WATCHER

@@ -17,8 +17,8 @@
 //!   workers has no limit: an actor that is due gets a new one if no worker is idle. First beats,
 //!   which an open makes due all at once, wait `PATIENCE` for a worker to become idle.
 //! - A worker that had nothing to do for `KEEP` ends; the last handle of the workers ends them all.
-//! - A panic in a beat ends that actor and its worker, and no other. The worker's end is reported to
-//!   who removes the actor.
+//! - A panic in a beat ends that actor and its worker, and no other. Who removes the actor hears of
+//!   the panic.
 //! - A thread's priority cannot be raised again: actors of the lower one have workers of their own.
 //! - No lock is held over a wait, a beat, or the drop of a job.
 
@@ -94,7 +94,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    parked: Vec<Parked>,
+    parked: Vec<Resting>,
     /// Jobs for the next idle worker, by priority.
     due: [Queue; 2],
     /// Actors in the hands of a worker, by its number. A panic leaves its entry.
@@ -136,7 +136,7 @@ enum Why {
     Event,
 }
 
-struct Parked {
+struct Resting {
     job: Job,
     seen: u64,
     until_ns: Option<u64>,
@@ -306,7 +306,7 @@ impl State {
                 at += 1;
                 continue;
             }
-            let Parked { job, .. } = self.parked.swap_remove(at);
+            let Resting { job, .. } = self.parked.swap_remove(at);
             job.actor.event.unwatch();
             let why = if is_notified { Why::Event } else { Why::Time };
             let priority = usize::from(job.actor.is_low);
@@ -493,7 +493,7 @@ impl Shared {
                 true => Some(job),
                 false => {
                     job.actor.event.watch(&self.hub);
-                    state.parked.push(Parked { job, seen, until_ns });
+                    state.parked.push(Resting { job, seen, until_ns });
                     None
                 }
             }

@@ -125,7 +125,10 @@ fn a_request_just_before_an_actor_leaves_its_thread_is_seen() {
         let workers = Workers::new(rt.clone());
         let (one, seen) = (actor(rt, "one"), Arc::<Seen>::default());
         let (told, event, first) = (seen.clone(), one.event.clone(), AtomicBool::new(true));
+        let own = rt.clone();
         let rest = move || {
+            // The dispatcher has nothing else to look for by now.
+            own.delay(Duration::from_millis(100), Cause::Idle);
             if first.swap(false, SeqCst) {
                 event.notify();
             }

@@ -1,8 +1,8 @@
 //! Models of the engine's handshakes: the page latch and eviction, group commit, the hand-over of
 //! generations, the barriers of an index build, views of idle cursors, range locks, the queue of a
-//! row, the admission of writers, watched events. Each model runs a few threads through every schedule with one
-//! preemption (two threads: with two; `EVENKEEL_PREEMPTIONS` adds more) and through
-//! `EVENKEEL_SCHEDULES` (1,500) random schedules with up to four. The engine's own files
+//! row, the admission of writers, watched events. Each model runs a few threads through every
+//! schedule with one preemption (two threads: with two; `EVENKEEL_PREEMPTIONS` adds more) and
+//! through `EVENKEEL_SCHEDULES` (1,500) random schedules with up to four. The engine's own files
 //! are compiled here with locks and atomics that are scheduling points; the models repeat the
 //! engine's steps around them in short form. Each model has planted faults, which it must find.
 
