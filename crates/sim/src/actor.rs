@@ -27,6 +27,7 @@ pub const SMALL: Geometry = Geometry {
     commit_segment_ids: Some(16),
     machine_bytes: None,
     available_bytes: None,
+    shared_threads: false,
 };
 
 /// Opens the database of a simulation.
