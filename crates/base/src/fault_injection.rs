@@ -81,6 +81,12 @@ pub enum Fault {
     ParentBarrierSkipped,
     /// A row that refers to another one is written without a lock on the other one's key.
     ParentNotLocked,
+    /// A new foreign key is proved without a wait for transactions that wrote before it.
+    KeyProvedEarly,
+    /// A cascade leaves out rows that another transaction holds.
+    CascadeSkipsLocked,
+    /// An update by a cascade does not change the last index of its row.
+    CascadeForgetsIndex,
 }
 
 impl Fault {
@@ -121,6 +127,9 @@ impl Fault {
         Fault::ChildrenBeforeStamp,
         Fault::ParentBarrierSkipped,
         Fault::ParentNotLocked,
+        Fault::KeyProvedEarly,
+        Fault::CascadeSkipsLocked,
+        Fault::CascadeForgetsIndex,
     ];
 }
 

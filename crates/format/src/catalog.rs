@@ -12,8 +12,8 @@
 //!          [prefix varint], [collation varint, checksum u32])
 //! counter: 1, value varint
 //! statistics: 1, rows varint, count varint, (different values varint)
-//! foreign key: 1, parent table id varint, on delete u8, on update u8 (0 restrict, 1 no action),
-//!          columns varint
+//! foreign key: 1, parent table id varint, on delete u8, on update u8 (0 restrict, 1 no action,
+//!          2 cascade, 3 set null), columns varint
 //! foreign key column: 1, column id varint, parent's column id varint
 //! ```
 //! Tables and indexes with a prefix or a collation in their parts begin with 2 instead of 1.
@@ -392,6 +392,10 @@ pub enum ReferenceAction {
     Restrict,
     /// As `Restrict`; a name of its own because programs show it.
     NoAction,
+    /// Rows that refer to the parent row are deleted with it, or get its new key.
+    Cascade,
+    /// Rows that refer to the parent row get NULL in the columns of the key.
+    SetNull,
 }
 
 impl ReferenceAction {
@@ -399,6 +403,8 @@ impl ReferenceAction {
         match self {
             ReferenceAction::Restrict => 0,
             ReferenceAction::NoAction => 1,
+            ReferenceAction::Cascade => 2,
+            ReferenceAction::SetNull => 3,
         }
     }
 
@@ -406,6 +412,8 @@ impl ReferenceAction {
         match r.u8()? {
             0 => Ok(ReferenceAction::Restrict),
             1 => Ok(ReferenceAction::NoAction),
+            2 => Ok(ReferenceAction::Cascade),
+            3 => Ok(ReferenceAction::SetNull),
             code => Err(r.newer(field, code)),
         }
     }
@@ -509,11 +517,17 @@ mod tests {
 
     #[test]
     fn foreign_keys_round_trip() {
-        let (on_delete, on_update) = (ReferenceAction::NoAction, ReferenceAction::Restrict);
+        use ReferenceAction::{Cascade, NoAction, Restrict, SetNull};
+        let (on_delete, on_update) = (NoAction, Restrict);
         let key = ForeignKeyEntry { parent: TableId(300), on_delete, on_update, columns: 32 };
         let mut body = Vec::new();
-        key.encode(&mut body);
-        assert_eq!(ForeignKeyEntry::decode(&body).expect("decodes"), key);
+        for (on_delete, on_update) in [(Cascade, SetNull), (SetNull, Cascade), (NoAction, Restrict)]
+        {
+            let key = ForeignKeyEntry { on_delete, on_update, ..key };
+            body.clear();
+            key.encode(&mut body);
+            assert_eq!(ForeignKeyEntry::decode(&body).expect("decodes"), key);
+        }
         (0..body.len()).for_each(|n| assert!(ForeignKeyEntry::decode(&body[..n]).is_err()));
         for wrong in [
             ForeignKeyEntry { parent: TableId::ZERO, ..key },

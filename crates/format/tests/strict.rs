@@ -657,7 +657,8 @@ fn catalog_bodies_of_newer_versions_are_refused() {
                 ],
             ),
             "foreign key" => {
-                (&[1], &[("on delete", 2, Values(&[0, 1])), ("on update", 3, Values(&[0, 1]))])
+                let actions = Values(&[0, 1, 2, 3]);
+                (&[1], &[("on delete", 2, actions), ("on update", 3, actions)])
             }
             _ => (&[1], &[]),
         };

@@ -77,6 +77,9 @@ const ELSEWHERE: &[Fault] = &[
     Fault::ChildrenBeforeStamp,
     Fault::ParentBarrierSkipped,
     Fault::ParentNotLocked,
+    Fault::KeyProvedEarly,
+    Fault::CascadeSkipsLocked,
+    Fault::CascadeForgetsIndex,
 ];
 
 #[test]

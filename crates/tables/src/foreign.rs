@@ -2,6 +2,9 @@
 //! links in memory between the tables that have such keys (children) and those they refer to
 //! (parents).
 //!
+//! A link is what row operations enforce. The link of a key that is being added is *provisional*:
+//! it is enforced, and the catalog does not have the key yet (`foreign_add`).
+//!
 //! A key names tables and columns by their ids, so renames leave it as it is. It needs an index of
 //! the child, or its clustered key, that begins with its columns, and a unique key of the parent
 //! that has exactly its columns. A definition for which this does not hold is refused, and so is a
@@ -53,6 +56,16 @@ impl ForeignKeySpec {
             ..ForeignKeySpec::default()
         }
     }
+    /// Sets what a delete of a parent row does.
+    #[must_use]
+    pub fn on_delete(self, on_delete: ReferenceAction) -> ForeignKeySpec {
+        ForeignKeySpec { on_delete, ..self }
+    }
+    /// Sets what a change of a parent row's key does.
+    #[must_use]
+    pub fn on_update(self, on_update: ReferenceAction) -> ForeignKeySpec {
+        ForeignKeySpec { on_update, ..self }
+    }
 }
 
 /// A foreign key in the catalog's form.
@@ -81,7 +94,7 @@ pub(crate) enum KeyOf {
     Index(usize),
 }
 
-fn invalid(name: &str, why: impl std::fmt::Display) -> Error {
+pub(crate) fn invalid(name: &str, why: impl std::fmt::Display) -> Error {
     Error::new(Code::ForeignKeyInvalid).with("constraint", name).with("why", why)
 }
 
@@ -92,6 +105,22 @@ fn same_type(a: ColumnType, b: ColumnType) -> bool {
         | (ColumnType::Text { .. }, ColumnType::Text { .. }) => true,
         (a, b) => a == b,
     }
+}
+
+impl TableDef {
+    /// Removes a foreign key. # Errors: `ForeignKeyMissing`.
+    pub(crate) fn drop_foreign_key(&mut self, name: &str) -> Result<()> {
+        let count = self.foreign_keys.len();
+        self.foreign_keys.retain(|key| key.name != name);
+        match self.foreign_keys.len() < count {
+            true => Ok(()),
+            false => Err(missing(&self.name, name)),
+        }
+    }
+}
+
+pub(crate) fn missing(table: &str, name: &str) -> Error {
+    Error::new(Code::ForeignKeyMissing).with("table", table).with("constraint", name)
 }
 
 impl ForeignKeyDef {
@@ -145,6 +174,10 @@ impl ForeignKeyDef {
                 column.cloned().ok_or_else(|| format!("a column of {} is gone", def.name))
             };
             let (column, of_parent) = (live(child, *id)?, live(parent, *parent_id)?);
+            let sets_null = [self.on_delete, self.on_update].contains(&ReferenceAction::SetNull);
+            if sets_null && !column.entry.nullable {
+                return Err(format!("SET NULL: column {} takes no NULL", column.name));
+            }
             if !same_type(column.entry.ty, of_parent.entry.ty) {
                 return Err(format!(
                     "column {} is of type {}, column {} of the parent of type {}",
@@ -199,30 +232,43 @@ pub(crate) fn foreign_keys_of(
     }
     let mut keys: Vec<ForeignKeyDef> = Vec::new();
     for (number, spec) in (1..).zip(&spec.foreign_keys) {
-        crate::schema::check_name(&spec.name)?;
         if keys.iter().any(|key| key.name == spec.name) {
             return Err(invalid(&spec.name, "a foreign key of this name exists"));
         }
-        let named = |table: &&Arc<Table>| table.layout().def.name == spec.parent;
-        let parent = match spec.parent == def.name {
-            true => Arc::new(def.clone()),
-            false => match parents.iter().find(named) {
-                Some(table) => table.layout().def.clone(),
-                None => return Err(Error::new(Code::TableMissing).with("table", &spec.parent)),
-            },
-        };
-        let key = ForeignKeyDef {
-            number,
-            name: spec.name.clone(),
-            parent: parent.id,
-            on_delete: spec.on_delete,
-            on_update: spec.on_update,
-            columns: pairs(spec, def, &parent)?,
-        };
-        key.check(def, &parent).map_err(|why| invalid(&spec.name, why))?;
-        keys.push(key);
+        keys.push(foreign_key_of(def, number, spec, parents)?);
     }
     Ok(keys)
+}
+
+/// Makes one foreign key of a table; as `foreign_keys_of`.
+///
+/// # Errors
+/// As `foreign_keys_of`; `TableMissing`.
+pub(crate) fn foreign_key_of(
+    def: &TableDef,
+    number: u32,
+    spec: &ForeignKeySpec,
+    parents: &[Arc<Table>],
+) -> Result<ForeignKeyDef> {
+    crate::schema::check_name(&spec.name)?;
+    let named = |table: &&Arc<Table>| table.layout().def.name == spec.parent;
+    let parent = match spec.parent == def.name {
+        true => Arc::new(def.clone()),
+        false => match parents.iter().find(named) {
+            Some(table) => table.layout().def.clone(),
+            None => return Err(Error::new(Code::TableMissing).with("table", &spec.parent)),
+        },
+    };
+    let key = ForeignKeyDef {
+        number,
+        name: spec.name.clone(),
+        parent: parent.id,
+        on_delete: spec.on_delete,
+        on_update: spec.on_update,
+        columns: pairs(spec, def, &parent)?,
+    };
+    key.check(def, &parent).map_err(|why| invalid(&spec.name, why))?;
+    Ok(key)
 }
 
 /// Ids of the columns of a requested key.
@@ -294,12 +340,31 @@ pub(crate) struct Link {
     pub key: ForeignKeyDef,
     child: Weak<Table>,
     parent: Weak<Table>,
+    /// The catalog does not have the key yet.
+    provisional: AtomicBool,
 }
 
 impl Link {
     pub fn new(key: ForeignKeyDef, child: &Arc<Table>, parent: &Arc<Table>) -> Arc<Link> {
         let (child, parent) = (Arc::downgrade(child), Arc::downgrade(parent));
-        Arc::new(Link { key, child, parent })
+        Arc::new(Link { key, child, parent, provisional: AtomicBool::new(false) })
+    }
+
+    /// As `new`, for a key that the catalog does not have yet.
+    pub fn provisional(key: ForeignKeyDef, child: &Arc<Table>, parent: &Arc<Table>) -> Arc<Link> {
+        let link = Link::new(key, child, parent);
+        link.provisional.store(true, Ordering::SeqCst);
+        link
+    }
+
+    /// True until the catalog has the key.
+    pub fn is_provisional(&self) -> bool {
+        self.provisional.load(Ordering::SeqCst)
+    }
+
+    /// The catalog has the key.
+    pub fn set_permanent(&self) {
+        self.provisional.store(false, Ordering::SeqCst);
     }
 
     /// The table that has the key, unless it is dropped.
@@ -350,6 +415,46 @@ impl LinkList {
         parent.links.change(|links| links.children.push(link.clone()));
     }
 
+    /// Removes a link from both its tables.
+    pub fn cut(link: &Arc<Link>) {
+        let both = [link.child(), link.parent.upgrade()];
+        for table in both.iter().flatten() {
+            table.links.change(|links| {
+                links.parents.retain(|l| !Arc::ptr_eq(l, link));
+                links.children.retain(|l| !Arc::ptr_eq(l, link));
+            });
+        }
+    }
+
+    /// The links of the table's own keys.
+    pub fn own(&self) -> Vec<Arc<Link>> {
+        self.get().map(|links| links.parents.clone()).unwrap_or_default()
+    }
+
+    /// Adds proved keys to the definition of their table.
+    ///
+    /// # Errors
+    /// `ForeignKeyMissing` if a name is of none of them; `ForeignKeyInvalid` if another key has it.
+    pub fn make_permanent(&self, names: &[String], def: &mut TableDef) -> Result<()> {
+        for name in names {
+            let links = self.own();
+            let proved = links.iter().find(|link| link.is_provisional() && link.key.name == *name);
+            let proved = proved.ok_or_else(|| missing(&def.name, name))?;
+            if def.foreign_keys.iter().any(|key| key.name == *name) {
+                return Err(invalid(name, "a foreign key of this name exists"));
+            }
+            def.foreign_keys.push(proved.key.clone());
+        }
+        def.foreign_keys.sort_by_key(|key| key.number);
+        Ok(())
+    }
+
+    /// The catalog has the keys of this definition.
+    pub fn are_permanent(&self, def: &TableDef) {
+        let has = |link: &Link| def.foreign_keys.iter().any(|k| k.number == link.key.number);
+        self.own().iter().filter(|link| has(link)).for_each(|link| link.set_permanent());
+    }
+
     /// Removes the links of a dropped table from their other tables.
     pub fn unlink(&self, table: &Arc<Table>) {
         for link in self.get().iter().flat_map(|links| links.parents.clone()) {
@@ -374,7 +479,8 @@ impl LinkList {
         Ok(())
     }
 
-    /// Checks that every link has what it needs when its tables have these definitions.
+    /// Checks that every link has what it needs when its tables have these definitions. A key that
+    /// its table's definition no longer has needs nothing.
     ///
     /// # Errors
     /// `ForeignKeyNeeds`.
@@ -382,7 +488,12 @@ impl LinkList {
         for link in self.get().iter().flat_map(|links| links.parents.iter().chain(&links.children))
         {
             let (Some(child), parent) = (link.child(), link.parent()?) else { continue };
-            let checked = link.key.check(&def_of(&child), &def_of(&parent));
+            let def = def_of(&child);
+            let stays = |key: &ForeignKeyDef| key.number == link.key.number;
+            if !link.is_provisional() && !def.foreign_keys.iter().any(stays) {
+                continue;
+            }
+            let checked = link.key.check(&def, &def_of(&parent));
             checked.map_err(|why| needs(&link.key, &child).with("why", why))?;
         }
         Ok(())
@@ -400,10 +511,11 @@ fn needs(key: &ForeignKeyDef, child: &Table) -> Error {
 /// # Errors
 /// `ForeignKeyNeeds`.
 pub(crate) fn check_loadable(table: &Table) -> Result<()> {
-    match table.layout().def.foreign_keys.first() {
+    match table.links.own().first() {
         None => Ok(()),
-        Some(key) => {
-            Err(needs(key, table).with("why", "rows of a table with foreign keys are inserted"))
+        Some(link) => {
+            Err(needs(&link.key, table)
+                .with("why", "rows of a table with foreign keys are inserted"))
         }
     }
 }

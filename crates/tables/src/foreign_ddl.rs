@@ -113,7 +113,7 @@ impl Store {
 
     /// Waits for the operations that are in their final step in a table; later ones begin with the
     /// links as they are now.
-    fn pass_barrier(&self, table: &Table) -> Result<()> {
+    pub(crate) fn pass_barrier(&self, table: &Table) -> Result<()> {
         let old = table.state();
         let layout = self.next_layout(&old.layout, TableDef::clone(&old.layout.def))?;
         table.publish(&self.rt, TableState { layout, tree: old.tree.clone() });

@@ -21,6 +21,8 @@ mod damage;
 mod ddl;
 mod estimate;
 mod foreign;
+mod foreign_add;
+mod foreign_cascade;
 mod foreign_ddl;
 mod foreign_rows;
 mod gate;
