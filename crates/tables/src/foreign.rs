@@ -342,12 +342,15 @@ pub(crate) struct Link {
     parent: Weak<Table>,
     /// The catalog does not have the key yet.
     provisional: AtomicBool,
+    /// The key was dropped.
+    dropped: AtomicBool,
 }
 
 impl Link {
     pub fn new(key: ForeignKeyDef, child: &Arc<Table>, parent: &Arc<Table>) -> Arc<Link> {
         let (child, parent) = (Arc::downgrade(child), Arc::downgrade(parent));
-        Arc::new(Link { key, child, parent, provisional: AtomicBool::new(false) })
+        let (provisional, dropped) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Link { key, child, parent, provisional, dropped })
     }
 
     /// As `new`, for a key that the catalog does not have yet.
@@ -360,6 +363,12 @@ impl Link {
     /// True until the catalog has the key.
     pub fn is_provisional(&self) -> bool {
         self.provisional.load(Ordering::SeqCst)
+    }
+
+    /// True once the key was dropped; what it needed may be gone. An operation that has entered
+    /// both tables before it asks keeps what the key needs.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::SeqCst)
     }
 
     /// The catalog has the key.
@@ -376,6 +385,16 @@ impl Link {
     pub fn parent(&self) -> Result<Arc<Table>> {
         self.parent.upgrade().ok_or_else(|| Error::internal("the parent of a foreign key is gone"))
     }
+}
+
+/// An operation whose row left a key, while rows that refer to the key are changed.
+pub(crate) struct CascadeStep {
+    /// The table of the row.
+    pub table: Arc<Table>,
+    /// The row is updated; otherwise it is deleted.
+    pub updates: bool,
+    /// The foreign key by which rows are changed now.
+    pub link: Arc<Link>,
 }
 
 /// The foreign keys that concern a table.
@@ -417,6 +436,7 @@ impl LinkList {
 
     /// Removes a link from both its tables.
     pub fn cut(link: &Arc<Link>) {
+        link.dropped.store(true, Ordering::SeqCst);
         let both = [link.child(), link.parent.upgrade()];
         for table in both.iter().flatten() {
             table.links.change(|links| {

@@ -11,7 +11,7 @@
 //! table that an operation of the chain updates is not updated again: such a cascade might never
 //! end. Deletes may meet a table again, because each takes a row away.
 
-use crate::foreign::{KeyOf, Link};
+use crate::foreign::{CascadeStep, KeyOf};
 use crate::foreign_rows::{LeftKey, in_order, position};
 use crate::locked_scan::LockedScan;
 use crate::range::Range;
@@ -29,16 +29,6 @@ use evenkeel_format::limits::CASCADE_DEPTH_MAX;
 use evenkeel_format::{Value, ValueRef};
 use evenkeel_tree::Direction;
 use std::sync::Arc;
-
-/// An operation whose row left a key, while rows that refer to the key are changed.
-pub(crate) struct CascadeStep {
-    /// The table of the row.
-    table: Arc<Table>,
-    /// The row is updated; otherwise it is deleted.
-    updates: bool,
-    /// The foreign key by which rows are changed now.
-    pub link: Arc<Link>,
-}
 
 impl TableTxn {
     /// Changes the rows of the child that refer to a key that was left.

@@ -80,7 +80,7 @@ pub(crate) struct Foreign {
 }
 
 /// The present state of a key.
-pub(crate) enum Seen {
+enum Seen {
     There,
     Missing,
     /// This transaction decides.
@@ -268,8 +268,12 @@ impl TableTxn {
         (table, state, new): (&Arc<Table>, &Arc<TableState>, ValueAt<'_, 'v>),
         values: &[ValueRef<'v>],
     ) -> Result<Option<(LockSpace, Vec<u8>)>> {
-        let parent = link.parent()?;
-        self.enter(&parent, Use::Read)?;
+        let parent = link.parent();
+        let entered = parent.and_then(|parent| self.enter(&parent, Use::Read).map(|()| parent));
+        if link.is_dropped() {
+            return Ok(None);
+        }
+        let parent = entered?;
         loop {
             self.inner.check_cancel()?;
             let refers_to_self = Arc::ptr_eq(&parent, table);
@@ -470,6 +474,9 @@ impl TableTxn {
             // Dropped since, with the rows that referred to this one.
             Err(error) if error.code() == Code::TableMissing && child.is_gone() => return Ok(()),
             entered => entered?,
+        }
+        if link.is_dropped() {
+            return Ok(());
         }
         let cascades = matches!(left.action(), ReferenceAction::Cascade | ReferenceAction::SetNull);
         loop {

@@ -2,7 +2,7 @@
 //! Dropping it rolls back. Row work is in `write`, `read` and `scan`.
 
 use crate::buffers::Held;
-use crate::foreign_cascade::CascadeStep;
+use crate::foreign::CascadeStep;
 use crate::liveness::Liveness;
 use crate::locker::{Growing, Locker};
 use crate::read::ReadView;
