@@ -15,6 +15,7 @@
 #include "entry.h"
 #include "columns.h"
 #include "ddl.h"
+#include "foreign.h"
 #include "fault_injection.h"
 #include "index_build.h"
 #include "owned.h"
@@ -39,7 +40,7 @@ static const alter_table_operations INSTANT=
   ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NAME |
   ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_NULLABLE |
   ALTER_COLUMN_NOT_NULLABLE | ALTER_RENAME_INDEX |
-  ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
+  ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_DROP_FOREIGN_KEY;
 static const alter_table_operations BUILD=
   ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
@@ -294,6 +295,8 @@ ha_evenkeel::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info
   const alter_table_operations refused= ALTER_PARTITIONED | ALTER_RECREATE_TABLE;
   if ((info->handler_flags & refused) == refused && info->unsupported_reason)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (loses_key_columns(info))
+    return HA_ALTER_ERROR;
   if (const char *why= not_in_place(altered, info))
   {
     snprintf(reason, sizeof reason, "EVENKEEL copies the table for %s", why);
@@ -519,6 +522,7 @@ struct ha_evenkeel::Change
   std::vector<ek_rename> rename_indexes, rename_columns;
   std::vector<ek_widen> widen;
   std::vector<ek_new_column> add;
+  std::vector<ek_bytes> drop_foreign_keys;
   std::list<std::string> names;
 
   ek_bytes keep(const std::string &name)
@@ -531,12 +535,13 @@ struct ha_evenkeel::Change
     return {ek_text(table),
             drop_indexes.data(), drop_indexes.size(), rename_indexes.data(), rename_indexes.size(),
             drop_columns.data(), drop_columns.size(), rename_columns.data(), rename_columns.size(),
-            widen.data(), widen.size(), add.data(), add.size()};
+            widen.data(), widen.size(), add.data(), add.size(),
+            drop_foreign_keys.data(), drop_foreign_keys.size()};
   }
   bool is_empty() const
   {
     return drop_indexes.empty() && rename_indexes.empty() && drop_columns.empty() &&
-           rename_columns.empty() && widen.empty() && add.empty();
+           rename_columns.empty() && widen.empty() && add.empty() && drop_foreign_keys.empty();
   }
 };
 
@@ -623,6 +628,8 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
   const ek_schema_wait wait= schema_wait(ha_thd());
   if (ek_alter_tables(evenkeel_db, what.data(), what.size(), mark, commit ? &wait : nullptr, &error))
   {
+    if (commit && raise_needed_index(error, m_name, info))
+      return true;
     report(commit ? "ALTER TABLE" : "ALTER TABLE, taken back", error);
     if (commit)
       print_error(handler_error(ha_thd(), error), MYF(0));
@@ -664,6 +671,8 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       changes.emplace_back(part->m_name);
       part->plan_indexes(info, build, &changes.back());
       part->plan_columns(altered, info, &changes.back());
+      for (const std::string &key : dropped_keys(part->m_name, info->alter_info))
+        changes.back().drop_foreign_keys.push_back(changes.back().keep(key));
     }
   else if (build && build->stop())
     for (const Build::Of_table &of : build->tables)

@@ -318,6 +318,10 @@ pub struct EkChange {
     pub add_columns: *const EkNewColumn,
     /// How many.
     pub add_columns_len: usize,
+    /// Foreign keys of the table to drop.
+    pub drop_foreign_keys: *const EkBytes,
+    /// How many.
+    pub drop_foreign_keys_len: usize,
 }
 
 /// The position of a column in a table: to the server, names that differ only in case are equal.
@@ -368,6 +372,7 @@ unsafe fn table_change(given: &EkChange, def: &TableDef) -> Result<TableChange> 
     // SAFETY: by contract of the caller.
     unsafe {
         let mut change = TableChange {
+            drop_foreign_keys: names(given.drop_foreign_keys, given.drop_foreign_keys_len)?,
             drop_indexes: names(given.drop_indexes, given.drop_indexes_len)?,
             rename_indexes: renames(given.rename_indexes, given.rename_indexes_len)?,
             drop_columns: names(given.drop_columns, given.drop_columns_len)?,

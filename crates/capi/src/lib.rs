@@ -10,7 +10,7 @@
 //! two-phase recovery), `transaction` (begin to end, reads, changes,
 //! scans), `row` (what is read), `record` (rows put into records), `number` (auto-increment,
 //! watched waits), `alter` (changes of tables), `copy` (rows into a new
-//! table), `inspect` (figures, locks, checks), `repair`, `backup` (copies of the database),
+//! table), `foreign` (foreign keys), `inspect` (figures, locks, checks), `repair`, `backup` (copies of the database),
 //! `statistics` (of keys), `messages` (to the administrator).
 
 pub mod alter;
@@ -18,6 +18,7 @@ pub mod backup;
 pub mod collations;
 pub mod copy;
 pub mod database;
+pub mod foreign;
 pub mod inspect;
 pub mod messages;
 pub mod number;

@@ -84,12 +84,13 @@ pub use evenkeel_pages::{Costs, costs};
 pub use evenkeel_sched::laws::decide;
 pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
-    Access, BuildPhase, BuildProgress, ByColumn, Changes, CheckProgress, CheckStage, ColumnSpec,
-    ColumnType, Columns, Direction, Exactly, ForeignKeyDef, ForeignKeySpec, Given, IndexRebuilt,
-    IndexSpec, Insertion, Isolation, KeySet, LargeReader, LargeValue, LockWait, Locking, LostRange,
-    Mode, PROVISIONAL, PartSpec, Range, ReferenceAction, Refusal, RepairScope, Report, Row,
-    RowPlan, ScanRange, SchemaWait, StartingWith, TableChange, TableCopy, TableDef, TableRepair,
-    TableSpec, Value, ValueRef, ValueWriter, Values, WaitWatch, exactly, starting_with,
+    Access, Awaited, BuildPhase, BuildProgress, ByColumn, Changes, CheckProgress, CheckStage,
+    ColumnSpec, ColumnType, Columns, Direction, Exactly, ForeignKeyDef, ForeignKeySpec,
+    ForeignKeyView, Given, IndexRebuilt, IndexSpec, Insertion, Isolation, KeySet, LargeReader,
+    LargeValue, LockWait, Locking, LostRange, Mode, PROVISIONAL, PartSpec, Range, ReferenceAction,
+    Refusal, RepairScope, Report, Row, RowPlan, ScanRange, SchemaWait, StartingWith, TableChange,
+    TableCopy, TableDef, TableRepair, TableSpec, Value, ValueRef, ValueWriter, Values, WaitWatch,
+    exactly, starting_with,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use open::recovery::RecoveryReport;

@@ -56,12 +56,7 @@ pub(crate) struct Changed<'t> {
     mark: u64,
 }
 
-impl<'t> Changed<'t> {
-    /// A table whose new definition has the same indexes and columns.
-    pub(crate) fn of(table: &'t Arc<Table>, def: TableDef) -> Changed<'t> {
-        Changed { table, def, gone: Vec::new(), moves: false, mark: 0 }
-    }
-
+impl Changed<'_> {
     /// The links of keys that the new definition does not have.
     fn foreign_keys_dropped(&self) -> Vec<Arc<Link>> {
         let stays = |link: &Link| self.def.foreign_keys.iter().any(|k| k.number == link.key.number);
@@ -405,6 +400,7 @@ impl Store {
         for (Changed { table, mark, .. }, layout) in changes.into_iter().zip(layouts) {
             let tree = table.state().tree.clone();
             table.links.are_permanent(&layout.def);
+            self.note_awaiting(&layout.def);
             table.publish(&self.rt, TableState { layout, tree });
             if mark != 0 {
                 table.mark.store(mark, Ordering::SeqCst);

@@ -118,7 +118,10 @@ impl Store {
         }
         let links = provisional_links(&child, specs, &parents)?;
         for link in &links {
-            LinkList::link(link, &child, &*link.parent()?);
+            match link.is_awaiting() {
+                true => LinkList::await_parent(link, &child),
+                false => LinkList::link(link, &child, &*link.parent()?),
+            }
         }
         let proved = self.prove_links(&tables, &links, validates, progress);
         if proved.is_err() {
@@ -148,7 +151,7 @@ impl Store {
         }
         let _building = self.sched.building(progress.stop());
         self.sched.begin_build_work();
-        for link in links {
+        for link in links.iter().filter(|link| !link.is_awaiting()) {
             Proof::new(self, link, progress)?.run()?;
         }
         progress.complete();
@@ -177,6 +180,10 @@ fn provisional_links(
             return Err(error.with("count", count).with("limit", FOREIGN_KEYS_MAX));
         };
         let key = foreign_key_of(&def, number, spec, parents)?;
+        if key.awaited.is_some() {
+            links.push(Link::provisional_awaiting(key, child));
+            continue;
+        }
         let among = |table: &&Arc<Table>| table.id() == key.parent;
         let parent = parents.iter().chain([child]).find(among);
         let parent = parent.ok_or_else(|| Error::internal("a parent that was not found"))?;

@@ -268,10 +268,19 @@ impl TableTxn {
         (table, state, new): (&Arc<Table>, &Arc<TableState>, ValueAt<'_, 'v>),
         values: &[ValueRef<'v>],
     ) -> Result<Option<(LockSpace, Vec<u8>)>> {
+        if let Some(awaited) = &link.key.awaited {
+            return Err(no_parent_row(link, table, &awaited.table, values));
+        }
         let parent = link.parent();
         let entered = parent.and_then(|parent| self.enter(&parent, Use::Read).map(|()| parent));
         if link.is_dropped() {
             return Ok(None);
+        }
+        if link.is_replaced() {
+            return match table.links.successor(link) {
+                Some(link) => self.hold_parent(&link, (table, state, new), values),
+                None => Ok(None),
+            };
         }
         let parent = entered?;
         loop {
@@ -538,9 +547,14 @@ fn parent_missing(
     parent: &TableState,
     values: &[ValueRef<'_>],
 ) -> Error {
+    no_parent_row(link, table, &parent.layout.def.name, values)
+}
+
+#[cold]
+fn no_parent_row(link: &Link, table: &Table, parent: &str, values: &[ValueRef<'_>]) -> Error {
     Error::new(Code::ParentRowMissing)
         .with("table", &table.layout().def.name)
         .with("constraint", &link.key.name)
-        .with("parent", &parent.layout.def.name)
+        .with("parent", parent)
         .with("key", shown(values.iter().map(|value| value.brief())))
 }

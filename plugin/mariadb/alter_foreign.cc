@@ -1,0 +1,138 @@
+/* Foreign keys in ALTER TABLE: what is dropped, what keeps a column or an index, and the keys of a table that is
+   copied. */
+#include "ha_evenkeel.h"
+#include "alter.h"
+#include "errors.h"
+#include "foreign.h"
+#include "index_build.h"
+#include <algorithm>
+
+std::vector<std::string> dropped_keys(const std::string &table, Alter_info *info)
+{
+  std::vector<std::string> dropped;
+  if (!(info->flags & ALTER_DROP_FOREIGN_KEY))
+    return dropped;
+  for (const Foreign_key_of &key : foreign_keys_of(table, false))
+  {
+    List_iterator_fast<Alter_drop> drops(info->drop_list);
+    while (const Alter_drop *drop= drops++)
+      if (drop->type == Alter_drop::FOREIGN_KEY &&
+          !my_strcasecmp(system_charset_info, drop->name, key.name.c_str()))
+      {
+        dropped.push_back(key.name);
+        break;
+      }
+  }
+  return dropped;
+}
+
+/* True if the new definition has no column in place of this one. */
+static bool is_dropped(const Field *field, Alter_inplace_info *info)
+{
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (const Create_field *now= fields++)
+    if (now->field == field)
+      return false;
+  return true;
+}
+
+/* True, with InnoDB's error raised: a column is dropped that a foreign key has. */
+bool ha_evenkeel::loses_key_columns(Alter_inplace_info *info)
+{
+  if (!(info->handler_flags & ALTER_DROP_STORED_COLUMN))
+    return false;
+  const std::vector<std::string> dropped= dropped_keys(m_name, info->alter_info);
+  for (const bool to_it : {false, true})
+    for (const Foreign_key_of &key : foreign_keys_of(m_name, to_it))
+    {
+      const bool is_own= key.child == m_name;
+      if (is_own && std::find(dropped.begin(), dropped.end(), key.name) != dropped.end())
+        continue;
+      for (const std::string &column : to_it ? key.parent_columns : key.columns)
+        for (Field **f= table->field; *f; f++)
+          if (column == (*f)->field_name.str && is_dropped(*f, info))
+          {
+            std::string db, child;
+            server_names(key.child, &db, &child);
+            const std::string in= "`" + db + "`.`" + child + "`";
+            if (to_it)
+              my_error(ER_FK_COLUMN_CANNOT_DROP_CHILD, MYF(0), column.c_str(), key.name.c_str(), in.c_str());
+            else
+              my_error(ER_FK_COLUMN_CANNOT_DROP, MYF(0), column.c_str(), key.name.c_str());
+            return true;
+          }
+    }
+  return false;
+}
+
+bool raise_needed_index(const ek_error &error, const std::string &table, Alter_inplace_info *info)
+{
+  const char *tab= strchr(error.index, '\t');
+  if (error.code != CODE_ForeignKeyNeeds || !tab || !info->index_drop_count)
+    return false;
+  const std::string name(error.index, tab), child= tab + 1;
+  const KEY *needed= info->index_drop_buffer[0];
+  for (const Foreign_key_of &key : foreign_keys_of(child, false))
+    for (uint i= 0; key.name == name && i < info->index_drop_count; i++)
+    {
+      const KEY *index= info->index_drop_buffer[i];
+      const std::vector<std::string> &columns= child == table ? key.columns : key.parent_columns;
+      const char *first= index->key_part[0].field->field_name.str;
+      if (std::find(columns.begin(), columns.end(), first) != columns.end())
+        needed= index;
+    }
+  my_error(ER_DROP_INDEX_FK, MYF(0), needed->name.str);
+  return true;
+}
+
+/* The keys of the copy that the thread's statement makes. */
+static thread_local struct
+{
+  query_id_t query= 0;
+  std::string copy;
+  Foreign_specs keys;
+} kept;
+
+void keep_keys_of_copy(THD *thd, const std::string &copy, Foreign_specs &&keys)
+{
+  kept.query= thd->query_id;
+  kept.copy= copy;
+  kept.keys= std::move(keys);
+}
+
+static int add_keys(THD *thd, const std::string &copy, const std::vector<ek_foreign> &keys, bool validates)
+{
+  if (keys.empty())
+    return 0;
+  Build build(thd);
+  build.tables.push_back({copy, {}});
+  for (const ek_foreign &key : keys)
+    build.names.emplace_back((const char *) key.name.ptr, key.name.len);
+  build.foreign.reset(new Build::Foreign_keys{&keys, validates});
+  build.start(thd);
+  if (!build.wait(thd, EK_BUILD_DONE))
+    return 0;
+  if (thd_kill_level(thd))
+    return HA_ERR_ABORTED_BY_USER;
+  if (build.error.code == CODE_ForeignKeyInvalid)
+    warn_of_key(thd, build.error.text);
+  return handler_error(thd, build.error);
+}
+
+int add_keys_of_copy(THD *thd, const std::string &copy)
+{
+  if (kept.query != thd->query_id || kept.copy != copy)
+    return 0;
+  const Foreign_specs keys= std::move(kept.keys);
+  kept.query= 0;
+  if (int failed= add_keys(thd, copy, keys.kept(), false))
+    return failed;
+  if (int failed= add_keys(thd, copy, keys.added(), checks_foreign_keys(thd)))
+    return failed;
+  /* Keys of other tables to the one that the copy replaces. */
+  ek_error error;
+  if (!keys.replaced().empty() && ek_is_referenced(evenkeel_db, ek_text(keys.replaced())) > 0 &&
+      ek_check_replacement(evenkeel_db, ek_text(keys.replaced()), ek_text(copy), &error))
+    return handler_error(thd, error);
+  return 0;
+}
