@@ -36,9 +36,29 @@ static bool is_dropped(const Field *field, Alter_inplace_info *info)
   return true;
 }
 
-/* True, with InnoDB's error raised: a column is dropped that a foreign key has. */
+/* True, with InnoDB's error raised: a column becomes NOT NULL that a foreign key sets to NULL. */
+static bool loses_null_of_key(const TABLE *table, const std::vector<Foreign_key_of> &keys, Alter_inplace_info *info)
+{
+  const uint8_t set_null= 3;
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (const Create_field *now= fields++)
+    for (const Foreign_key_of &key : keys)
+      for (const std::string &column : key.columns)
+        if (now->field && now->field->table == table && column == now->field->field_name.str &&
+            (now->flags & NOT_NULL_FLAG) && (key.on_delete == set_null || key.on_update == set_null))
+        {
+          my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), column.c_str(), key.name.c_str());
+          return true;
+        }
+  return false;
+}
+
+/* True, with InnoDB's error raised: a column is dropped that a foreign key has, or may be NULL no longer though one
+   sets it to NULL. */
 bool ha_evenkeel::loses_key_columns(Alter_inplace_info *info)
 {
+  if (info->handler_flags & ALTER_COLUMN_NOT_NULLABLE && loses_null_of_key(table, foreign_keys_of(m_name, false), info))
+    return true;
   if (!(info->handler_flags & ALTER_DROP_STORED_COLUMN))
     return false;
   const std::vector<std::string> dropped= dropped_keys(m_name, info->alter_info);
@@ -52,6 +72,13 @@ bool ha_evenkeel::loses_key_columns(Alter_inplace_info *info)
         for (Field **f= table->field; *f; f++)
           if (column == (*f)->field_name.str && is_dropped(*f, info))
           {
+            /* The index of the column goes with it, and InnoDB tells of the index first. */
+            for (uint i= 0; i < info->index_drop_count; i++)
+              if (info->index_drop_buffer[i]->key_part[0].field == *f)
+              {
+                my_error(ER_DROP_INDEX_FK, MYF(0), info->index_drop_buffer[i]->name.str);
+                return true;
+              }
             std::string db, child;
             server_names(key.child, &db, &child);
             const std::string in= "`" + db + "`.`" + child + "`";
@@ -100,15 +127,17 @@ void keep_keys_of_copy(THD *thd, const std::string &copy, Foreign_specs &&keys)
   kept.keys= std::move(keys);
 }
 
-static int add_keys(THD *thd, const std::string &copy, const std::vector<ek_foreign> &keys, bool validates)
+/* 0, or the error of the statement for the server to print. */
+static int add_keys(THD *thd, const std::string &table, const std::vector<ek_foreign> &keys, bool validates,
+                    bool are_provisional)
 {
   if (keys.empty())
     return 0;
   Build build(thd);
-  build.tables.push_back({copy, {}});
+  build.tables.push_back({table, {}});
   for (const ek_foreign &key : keys)
     build.names.emplace_back((const char *) key.name.ptr, key.name.len);
-  build.foreign.reset(new Build::Foreign_keys{&keys, validates});
+  build.foreign.reset(new Build::Foreign_keys{&keys, validates, are_provisional});
   build.start(thd);
   if (!build.wait(thd, EK_BUILD_DONE))
     return 0;
@@ -119,15 +148,27 @@ static int add_keys(THD *thd, const std::string &copy, const std::vector<ek_fore
   return handler_error(thd, build.error);
 }
 
+int prove_keys(THD *thd, const std::string &table, const Foreign_specs &keys)
+{
+  return add_keys(thd, table, keys.added(), checks_foreign_keys(thd), true);
+}
+
+void forget_keys(const std::string &table)
+{
+  ek_error error;
+  if (ek_forget_foreign_keys(evenkeel_db, ek_text(table), &error) && error.code != CODE_TableMissing)
+    report("foreign keys of an ALTER TABLE that is taken back", error);
+}
+
 int add_keys_of_copy(THD *thd, const std::string &copy)
 {
   if (kept.query != thd->query_id || kept.copy != copy)
     return 0;
   const Foreign_specs keys= std::move(kept.keys);
   kept.query= 0;
-  if (int failed= add_keys(thd, copy, keys.kept(), false))
+  if (int failed= add_keys(thd, copy, keys.kept(), false, false))
     return failed;
-  if (int failed= add_keys(thd, copy, keys.added(), checks_foreign_keys(thd)))
+  if (int failed= add_keys(thd, copy, keys.added(), checks_foreign_keys(thd), false))
     return failed;
   /* Keys of other tables to the one that the copy replaces. */
   ek_error error;

@@ -78,7 +78,9 @@ typedef struct
 } ek_schema_wait;
 int32_t ek_drop_table(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
                       ek_error *error);
+typedef struct { ek_bytes from, to; } ek_rename;
 int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_bytes replaced,
+                        const ek_rename *foreign_keys, size_t foreign_keys_len,
                         const ek_schema_wait *wait, ek_error *error);
 int32_t ek_check_replacement(const ek_database *db, ek_bytes old_table, ek_bytes new_table,
                              ek_error *error);
@@ -96,6 +98,10 @@ int32_t ek_foreign_keys(const ek_database *db, ek_bytes table, uint8_t to_it, vo
 int32_t ek_add_foreign_keys(const ek_database *db, ek_bytes table, const ek_foreign *keys,
                             size_t keys_len, uint8_t validates, const struct ek_build *build,
                             ek_error *error);
+int32_t ek_prove_foreign_keys(const ek_database *db, ek_bytes table, const ek_foreign *keys,
+                              size_t keys_len, uint8_t validates, const struct ek_build *build,
+                              ek_error *error);
+int32_t ek_forget_foreign_keys(const ek_database *db, ek_bytes table, ek_error *error);
 int32_t ek_is_referenced(const ek_database *db, ek_bytes table);
 void ek_set_foreign_key_checks(ek_txn *txn, uint8_t on);
 int32_t ek_truncate(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
@@ -229,7 +235,6 @@ void ek_copy_late_indexes(const ek_copy *copy, void *context,
 int32_t ek_copy_finish(ek_copy *copy, ek_error *error);
 void ek_copy_free(ek_copy *copy);
 int32_t ek_forget_alters(const ek_database *db, ek_error *error);
-typedef struct { ek_bytes from, to; } ek_rename;
 typedef struct { ek_bytes name; uint32_t max; } ek_widen;
 typedef struct { ek_column column; ek_value value; } ek_new_column;
 typedef struct
@@ -249,6 +254,8 @@ typedef struct
   size_t add_columns_len;
   const ek_bytes *drop_foreign_keys;
   size_t drop_foreign_keys_len;
+  const ek_bytes *add_foreign_keys;
+  size_t add_foreign_keys_len;
 } ek_change;
 ek_bytes ek_provisional(void);
 int32_t ek_alter_tables(const ek_database *db, const ek_change *changes, size_t changes_len,

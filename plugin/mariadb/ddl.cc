@@ -150,8 +150,9 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   /* A statement that is already killed takes its renamings back; the kill must not end these. */
   const bool takes_back= thd_kill_level(thd) != THD_IS_NOT_KILLED;
   const std::string replaced= replaced_by(old_name);
-  if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), ek_text(replaced),
-                      takes_back ? nullptr : &wait, &error))
+  const Renamed_keys keys(old_name, new_name);
+  if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), ek_text(replaced), keys.pairs().data(),
+                      keys.pairs().size(), takes_back ? nullptr : &wait, &error))
   {
     /* The server's recovery takes back renamings that a crash prevented, without asking for them first. */
     if (error.code == CODE_TableMissing)
@@ -162,7 +163,8 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
   {
     const int failed= raise_error(thd, error);
-    if (ek_rename_table(evenkeel_db, ek_text(new_name), ek_text(old_name), ek_text(std::string()), nullptr, &error))
+    if (ek_rename_table(evenkeel_db, ek_text(new_name), ek_text(old_name), ek_text(std::string()), nullptr, 0,
+                        nullptr, &error))
       report("renaming of a table, taken back", error);
     return failed;
   }

@@ -137,9 +137,13 @@ static int drop_table(const char *path)
   }
   if (error.code == CODE_TableMissing)
     return HA_ERR_NO_SUCH_TABLE;
-  /* InnoDB's error for a table that other tables refer to. */
-  if (error.code == CODE_ForeignKeyNeeds)
+  /* InnoDB's error for a table that other tables refer to, which does not say which tables they are. */
+  if (error.code == CODE_ForeignKeyNeeds && thd)
+  {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_NOTE, ER_ROW_IS_REFERENCED_2, "EVENKEEL: %s", error.text);
     error.code= CODE_RowReferenced;
+    error.index[0]= 0;
+  }
   else
     report("drop table", error);
   return handler_error(thd, error);

@@ -33,6 +33,18 @@ void server_names(const std::string &name, std::string *schema, std::string *tab
 
 bool checks_foreign_keys(THD *thd) { return !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS); }
 
+static std::string file_of(const std::string &name)
+{
+  const size_t slash= name.rfind('/');
+  return slash == std::string::npos ? name : name.substr(slash + 1);
+}
+
+static std::string directory_of(const std::string &name)
+{
+  const size_t slash= name.rfind('/');
+  return slash == std::string::npos ? std::string() : name.substr(0, slash);
+}
+
 static void add_key(void *to, const ek_foreign_key *key)
 {
   Foreign_key_of made= {string_of(key->name), string_of(key->child), string_of(key->parent),
@@ -53,21 +65,9 @@ std::vector<Foreign_key_of> foreign_keys_of(const std::string &table, bool to_it
   ek_error error;
   calling_back([&] { ek_foreign_keys(evenkeel_db, ek_text(table), to_it, &keys, callback<add_key>, &error); });
   std::sort(keys.begin(), keys.end(), [](const Foreign_key_of &a, const Foreign_key_of &b) {
-    return std::make_pair(a.child, a.name) < std::make_pair(b.child, b.name);
+    return std::make_pair(directory_of(a.child), a.name) < std::make_pair(directory_of(b.child), b.name);
   });
   return keys;
-}
-
-static std::string file_of(const std::string &name)
-{
-  const size_t slash= name.rfind('/');
-  return slash == std::string::npos ? name : name.substr(slash + 1);
-}
-
-static std::string directory_of(const std::string &name)
-{
-  const size_t slash= name.rfind('/');
-  return slash == std::string::npos ? std::string() : name.substr(0, slash);
 }
 
 /* A table of a statement that is under way. */
@@ -96,6 +96,8 @@ bool drops_children_too(THD *thd, const std::string &table)
 
 void warn_of_key(THD *thd, const char *why)
 {
+  /* In strict mode a warning of ALTER TABLE would be its error. */
+  const Abort_on_warning_instant_set does_not_abort(thd, false);
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, "EVENKEEL: %s", why);
 }
 
@@ -177,12 +179,17 @@ static bool same_values(const Field *a, const Field *b)
   return type != MYSQL_TYPE_NEWDECIMAL || a->field_length == b->field_length;
 }
 
+/* A field that belongs to no open table cannot say its own type in SQL. */
 static std::string type_of(const Field *field)
 {
-  StringBuffer<128> text;
-  field->sql_type(text);
-  std::string type(text.ptr(), text.length());
-  return is_text(field) ? type + " collate " + field->charset()->coll_name.str : type;
+  const Name type= field->type_handler()->name();
+  std::string text(type.ptr(), type.length());
+  if (is_text(field))
+    return text + "(" + std::to_string(field->char_length()) + ") collate " + field->charset()->coll_name.str;
+  if (field->real_type() == MYSQL_TYPE_NEWDECIMAL)
+    text+= "(" + std::to_string(static_cast<const Field_new_decimal *>(field)->precision) + "," +
+           std::to_string(field->decimals()) + ")";
+  return text;
 }
 
 static const Field *field_of(const TABLE *table, const LEX_CSTRING &name)
@@ -201,8 +208,48 @@ static int action_of(enum_fk_option option)
   case FK_OPTION_UNDEF:
   case FK_OPTION_RESTRICT: return 0;
   case FK_OPTION_NO_ACTION: return 1;
+  case FK_OPTION_CASCADE: return 2;
+  case FK_OPTION_SET_NULL: return 3;
   default: return -1;
   }
+}
+
+/* True if the engine stores the values of a column that is computed from this one. */
+static bool is_base_of_stored(TABLE *table, const Field *field)
+{
+  const std::vector<int> stored= engine_columns(table);
+  for (Field **f= table->field; *f; f++)
+  {
+    if (!(*f)->vcol_info || stored[(*f)->field_index] < 0)
+      continue;
+    MY_BITMAP *const before= table->read_set;
+    bitmap_clear_all(&table->tmp_set);
+    table->read_set= &table->tmp_set;
+    (*f)->vcol_info->expr->walk(&Item::register_field_in_read_map, 1, table);
+    table->read_set= before;
+    if (bitmap_is_set(&table->tmp_set, field->field_index))
+      return true;
+  }
+  return false;
+}
+
+/* Cascades change rows below the server, which computes the columns that depend on others and keeps the history of
+   rows: the reason why one cannot change a column, or null. */
+static const char *not_changed_below(const TABLE *form, const Field *field, int on_delete, int on_update)
+{
+  const int cascade= 2, set_null= 3;
+  if (on_delete < cascade && on_update < cascade)
+    return nullptr;
+  if (form->versioned())
+    return "is in a system-versioned table, which takes no CASCADE and no SET NULL: its history would lack the change";
+  if (form->s->period.name)
+    return "is in a table with a period, which takes no CASCADE and no SET NULL";
+  const bool changes= on_delete == set_null || on_update >= cascade;
+  if (changes && field->vcol_info)
+    return "is generated, and CASCADE or SET NULL would change it";
+  if (changes && is_base_of_stored(const_cast<TABLE *>(form), field))
+    return "is one from which a stored or indexed column is computed, and CASCADE or SET NULL would change it";
+  return nullptr;
 }
 
 /* The highest number of a key that InnoDB or this engine has named for a table. */
@@ -219,6 +266,27 @@ static uint highest_number(const std::string &table, const std::string &of)
 static void add_name(void *to, ek_bytes name)
 {
   static_cast<std::vector<std::string> *>(to)->push_back(string_of(name));
+}
+
+Renamed_keys::Renamed_keys(const std::string &from, const std::string &to)
+{
+  if (is_unfinished(from) || is_unfinished(to))
+    return;
+  std::string db, before, now;
+  server_names(from, &db, &before);
+  server_names(to, &db, &now);
+  const std::string begin= before + "_ibfk_";
+  if (before == now)
+    return;
+  for (const Foreign_key_of &key : foreign_keys_of(from, false))
+    if (!key.name.compare(0, begin.size(), begin) &&
+        key.name.find_first_not_of("0123456789", begin.size()) == std::string::npos)
+    {
+      m_names.push_back(key.name);
+      const ek_bytes old_name= ek_text(m_names.back());
+      m_names.push_back(now + key.name.substr(before.size()));
+      m_pairs.push_back({old_name, ek_text(m_names.back())});
+    }
 }
 
 /* True if another table of the database has a key of this name. */
@@ -240,12 +308,16 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
   const std::string name= given.str ? string_of(given) : m_table + "_ibfk_" + std::to_string(++m_number);
   if (name.size() > NAME_LEN)
     return refuse(thd, name, "its name is longer than " + std::to_string(NAME_LEN) + " bytes");
-  for (const ek_foreign &other : m_keys)
-    if (!my_strcasecmp(system_charset_info, string_of(other.name).c_str(), name.c_str()))
-    {
-      warn_of_key(thd, ("two foreign keys of the table are named " + name).c_str());
-      return HA_ERR_FOUND_DUPP_KEY;
-    }
+  m_refused= name;
+  const auto is_same= [&](const std::string &other) {
+    return !my_strcasecmp(system_charset_info, other.c_str(), name.c_str());
+  };
+  if (std::any_of(m_taken.begin(), m_taken.end(), is_same))
+  {
+    warn_of_key(thd, ("two foreign keys of the table are named " + name).c_str());
+    return HA_ERR_FOUND_DUPP_KEY;
+  }
+  m_taken.push_back(name);
   if (!key->old && name_is_taken(name, made, m_replaced))
   {
     warn_of_key(thd, ("a table of the database has a foreign key named " + name).c_str());
@@ -253,7 +325,7 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
   }
   const int on_delete= action_of(key->delete_opt), on_update= action_of(key->update_opt);
   if (on_delete < 0 || on_update < 0)
-    return refuse(thd, name, "RESTRICT and NO ACTION are the only actions");
+    return refuse(thd, name, "SET DEFAULT is not supported");
   if (key->match_opt == Foreign_key::FK_MATCH_FULL || key->match_opt == Foreign_key::FK_MATCH_PARTIAL)
     return refuse(thd, name, "MATCH FULL and MATCH PARTIAL are not supported");
   const LEX_CSTRING db= key->ref_db.str ? key->ref_db : form->s->db;
@@ -288,6 +360,8 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
       return refuse(thd, name, "column `" + string_of(field->field_name) + "` is of type " + type_of(field) +
                     ", column `" + string_of(of_parent->field_name) + "` of the parent of type " +
                     type_of(of_parent));
+    if (const char *why= key->old ? nullptr : not_changed_below(form, field, on_delete, on_update))
+      return refuse(thd, name, "column `" + string_of(field->field_name) + "` " + why);
     columns.push_back(keep(string_of(field->field_name)));
     parent_columns.push_back(keep(string_of(other->field_name)));
   }
@@ -297,6 +371,23 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
   m_keys.push_back({keep(name), keep(parent), ours.data(), m_lists.back().data(), ours.size(), (uint8_t) on_delete,
                     (uint8_t) on_update, may_await});
   (key->old ? m_kept : m_added).push_back(m_keys.back());
+  return 0;
+}
+
+int Foreign_specs::collect_added(THD *thd, const std::string &table, const TABLE *form, Alter_info *info)
+{
+  m_table= string_of(form->s->table_name);
+  m_replaced= table;
+  m_number= highest_number(table, m_table);
+  const std::vector<std::string> dropped= dropped_keys(table, info);
+  for (const Foreign_key_of &key : foreign_keys_of(table, false))
+    if (std::find(dropped.begin(), dropped.end(), key.name) == dropped.end())
+      m_taken.push_back(key.name);
+  List_iterator_fast<Key> keys(info->key_list);
+  while (Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY && !key->old)
+      if (int failed= add(thd, static_cast<const Foreign_key *>(key), form, table))
+        return failed;
   return 0;
 }
 
@@ -394,9 +485,10 @@ static LEX_CSTRING *lex_string(THD *thd, const std::string &text)
 
 static FOREIGN_KEY_INFO *info_of(THD *thd, const Foreign_key_of &key)
 {
-  FOREIGN_KEY_INFO *info= new (thd->mem_root) FOREIGN_KEY_INFO;
-  if (!info)
+  void *at= thd->alloc(sizeof(FOREIGN_KEY_INFO));
+  if (!at)
     return nullptr;
+  FOREIGN_KEY_INFO *info= new (at) FOREIGN_KEY_INFO;
   std::string db, table;
   info->foreign_id= lex_string(thd, key.name);
   server_names(key.child, &db, &table);
@@ -426,7 +518,8 @@ static int list_keys(THD *thd, const std::string &table, bool to_it, List<FOREIG
 {
   for (const Foreign_key_of &key : foreign_keys_of(table, to_it))
     if (!is_unfinished(key.child) || !to_it)
-      to->push_back(info_of(thd, key), thd->mem_root);
+      if (FOREIGN_KEY_INFO *info= info_of(thd, key))
+        to->push_back(info, thd->mem_root);
   return 0;
 }
 

@@ -33,10 +33,14 @@ public:
   /* Collects the keys of a table to be made, which the engine calls `made`. Nonzero, with a warning that says why: a
      key is not possible. */
   int collect(THD *thd, const std::string &made, const TABLE *form, const HA_CREATE_INFO *info);
+  /* Collects the keys that an ALTER in place adds to a table; as `collect`. */
+  int collect_added(THD *thd, const std::string &table, const TABLE *form, Alter_info *info);
   const std::vector<ek_foreign> &keys() const { return m_keys; }
   /* Of a table that an ALTER copies: the keys that the statement adds, and those that the table had. */
   const std::vector<ek_foreign> &added() const { return m_added; }
   const std::vector<ek_foreign> &kept() const { return m_kept; }
+  /* The name of the key for which the collection failed. */
+  const std::string &refused() const { return m_refused; }
   /* The table that the copy replaces. */
   const std::string &replaced() const { return m_replaced; }
 
@@ -45,10 +49,12 @@ private:
   int add(THD *thd, const Foreign_key *key, const TABLE *form, const std::string &made);
   ek_bytes keep(const std::string &text);
 
+  /* Names that no further key may have. */
+  std::vector<std::string> m_taken;
   std::list<std::string> m_texts;
   std::list<std::vector<ek_bytes>> m_lists;
   std::vector<ek_foreign> m_keys, m_added, m_kept;
-  std::string m_table, m_replaced;
+  std::string m_table, m_replaced, m_refused;
   uint m_number= 0;
 };
 
@@ -59,10 +65,29 @@ void warn_of_key(THD *thd, const char *why);
    database. */
 bool drops_children_too(THD *thd, const std::string &table);
 
+/* Keys of a table that get new names with it, because their names begin with its name, as those do that InnoDB and
+   this engine give. */
+class Renamed_keys
+{
+public:
+  Renamed_keys(const std::string &from, const std::string &to);
+  const std::vector<ek_rename> &pairs() const { return m_pairs; }
+
+private:
+  std::list<std::string> m_names;
+  std::vector<ek_rename> m_pairs;
+};
+
 /* The names of the keys of a table that an ALTER drops, as the engine spells them. */
 std::vector<std::string> dropped_keys(const std::string &table, Alter_info *info);
 /* Raises InnoDB's error for an index that an ALTER of a table drops and a key needs; false if the error is another. */
 bool raise_needed_index(const ek_error &error, const std::string &table, Alter_inplace_info *info);
+
+/* Enforces the keys that an ALTER in place adds, and looks at the rows that are there: 0, or the error of the
+   statement for the server to print. The change of the table makes the keys permanent. */
+int prove_keys(THD *thd, const std::string &table, const Foreign_specs &keys);
+/* Removes keys that were proved. */
+void forget_keys(const std::string &table);
 
 /* The keys of a copy, which its rows get when all of them are there (`add_keys_of_copy`): no other connection changes
    the copy, and the table that it replaces keeps the parents' rows meanwhile. */

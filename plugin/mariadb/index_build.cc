@@ -165,8 +165,8 @@ bool Build::run_repair()
 bool Build::add_foreign_keys()
 {
   const std::vector<ek_foreign> &keys= *foreign->keys;
-  return ek_add_foreign_keys(evenkeel_db, ek_text(tables[0].name), keys.data(), keys.size(), foreign->validates,
-                             m_build, &error) != 0;
+  const auto add= foreign->are_provisional ? ek_prove_foreign_keys : ek_add_foreign_keys;
+  return add(evenkeel_db, ek_text(tables[0].name), keys.data(), keys.size(), foreign->validates, m_build, &error) != 0;
 }
 
 /* A repair checks the table before it builds. */

@@ -47,6 +47,8 @@ public:
   {
     const std::vector<ek_foreign> *keys;
     bool validates;
+    /* The change of the table makes them permanent. */
+    bool are_provisional;
   };
   std::unique_ptr<Foreign_keys> foreign;
 

@@ -322,6 +322,10 @@ pub struct EkChange {
     pub drop_foreign_keys: *const EkBytes,
     /// How many.
     pub drop_foreign_keys_len: usize,
+    /// Foreign keys that were proved (`ek_prove_foreign_keys`) and become permanent.
+    pub add_foreign_keys: *const EkBytes,
+    /// How many.
+    pub add_foreign_keys_len: usize,
 }
 
 /// The position of a column in a table: to the server, names that differ only in case are equal.
@@ -337,7 +341,7 @@ unsafe fn names(ptr: *const EkBytes, len: usize) -> Result<Vec<String>> {
     unsafe { slice(ptr, len).iter().map(|name| Ok(name.text()?.to_string())).collect() }
 }
 
-unsafe fn renames(ptr: *const EkRename, len: usize) -> Result<Vec<(String, String)>> {
+pub(crate) unsafe fn renames(ptr: *const EkRename, len: usize) -> Result<Vec<(String, String)>> {
     // SAFETY: by contract of the caller.
     unsafe {
         let pair = |r: &EkRename| Ok((r.from.text()?.to_string(), r.to.text()?.to_string()));
@@ -373,6 +377,7 @@ unsafe fn table_change(given: &EkChange, def: &TableDef) -> Result<TableChange> 
     unsafe {
         let mut change = TableChange {
             drop_foreign_keys: names(given.drop_foreign_keys, given.drop_foreign_keys_len)?,
+            add_foreign_keys: names(given.add_foreign_keys, given.add_foreign_keys_len)?,
             drop_indexes: names(given.drop_indexes, given.drop_indexes_len)?,
             rename_indexes: renames(given.rename_indexes, given.rename_indexes_len)?,
             drop_columns: names(given.drop_columns, given.drop_columns_len)?,

@@ -272,3 +272,47 @@ pub unsafe extern "C" fn ek_add_foreign_keys(
         added
     }
 }
+
+/// The first half of `ek_add_foreign_keys`: the keys are enforced and proved, and exist in memory
+/// only. `ek_alter_tables` makes them permanent, `ek_forget_foreign_keys` removes them. 0, or -1 on
+/// error, and then nothing remains.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_prove_foreign_keys(
+    db: *const EkDatabase,
+    table: EkBytes,
+    keys: *const EkForeign,
+    keys_len: usize,
+    validates: u8,
+    build: *const EkBuild,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        let proved = fence(error, -1, || {
+            let (db, name) = (&(*db).0, table.text()?);
+            let own = names_of(&*db.definition(name)?);
+            let specs = foreign_specs(db, (name, &own), slice(keys, keys_len))?;
+            db.prove_foreign_keys(name, &specs, validates != 0, (*build).progress()).map(|()| 0)
+        });
+        // Also if nothing began, because another thread waits for the end.
+        (*build).progress().end();
+        proved
+    }
+}
+
+/// Removes the keys of a table that were proved and not made permanent; 0, or -1 on error.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_forget_foreign_keys(
+    db: *const EkDatabase,
+    table: EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe { fence(error, -1, || (*db).0.forget_foreign_keys(table.text()?).map(|()| 0)) }
+}

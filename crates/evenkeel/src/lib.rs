@@ -89,8 +89,8 @@ pub use evenkeel_tables::{
     ForeignKeyView, Given, IndexRebuilt, IndexSpec, Insertion, Isolation, KeySet, LargeReader,
     LargeValue, LockWait, Locking, LostRange, Mode, PROVISIONAL, PartSpec, Range, ReferenceAction,
     Refusal, RepairScope, Report, Row, RowPlan, ScanRange, SchemaWait, StartingWith, TableChange,
-    TableCopy, TableDef, TableRepair, TableSpec, Value, ValueRef, ValueWriter, Values, WaitWatch,
-    exactly, starting_with,
+    TableCopy, TableDef, TableRename, TableRepair, TableSpec, Value, ValueRef, ValueWriter, Values,
+    WaitWatch, exactly, starting_with,
 };
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use open::recovery::RecoveryReport;

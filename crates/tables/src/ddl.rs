@@ -8,7 +8,7 @@
 
 use crate::catalog::{AUTO_INCREMENT, COUNTERS, NextId, run_spec};
 use crate::foreign::foreign_keys_of;
-use crate::foreign_names::children_of;
+use crate::foreign_names::{TableRename, children_of};
 use crate::schema::{TableDef, TableSpec, check_table_name};
 use crate::statistics::CLUSTERED;
 use crate::store::Store;
@@ -308,30 +308,20 @@ impl Store {
         to: &str,
         wait: &SchemaWait<'_>,
     ) -> Result<()> {
-        self.rename_as(from, to, None, wait)
+        self.rename_as(&TableRename { from, to, ..TableRename::default() }, wait)
     }
 
-    /// As `rename_table_with`, for a copy that takes the place of another table, if that exists:
-    /// foreign keys that referred to `replaced` refer to the renamed table from then on.
+    /// As `rename_table_with`, with what a rename changes besides.
     ///
     /// # Errors
     /// As `rename_table_with`; `ForeignKeyInvalid` if the table lacks what a key needs.
-    pub fn replace_table(
+    pub fn rename_as(
         self: &Arc<Self>,
-        (from, to): (&str, &str),
-        replaced: &str,
+        given: &TableRename<'_>,
         wait: &SchemaWait<'_>,
     ) -> Result<()> {
-        self.rename_as(from, to, self.catalog.find(replaced), wait)
-    }
-
-    fn rename_as(
-        self: &Arc<Self>,
-        from: &str,
-        to: &str,
-        replaced: Option<Arc<Table>>,
-        wait: &SchemaWait<'_>,
-    ) -> Result<()> {
+        let (from, to) = (given.from, given.to);
+        let replaced = given.replaced.and_then(|name| self.catalog.find(name));
         let table = self.table(from)?;
         let heirs = || {
             let mut heirs = self.tables_awaiting(to);
@@ -350,6 +340,11 @@ impl Store {
         Self::check_same(&children, &heirs())?;
         let mut def = (*table.layout().def).clone();
         def.name = to.to_string();
+        for key in &mut def.foreign_keys {
+            if let Some((_, name)) = given.foreign_keys.iter().find(|(from, _)| *from == key.name) {
+                key.name.clone_from(name);
+            }
+        }
         let replaced = replaced.as_ref().map(|replaced| replaced.layout().def.clone());
         let mut rebound = self.bind_to(&def, replaced.as_deref(), &children)?;
         rebound.push(self.renamed(&table, def, replaced.as_deref())?);

@@ -521,6 +521,9 @@ impl LinkList {
         let mut links = self.links.write();
         let mut changed = (**links).clone();
         change(&mut changed);
+        // Which of several errors a row meets first does not depend on the order of changes.
+        changed.parents.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+        changed.children.sort_by(|a, b| a.key.name.cmp(&b.key.name));
         self.any
             .store(!changed.parents.is_empty() || !changed.children.is_empty(), Ordering::SeqCst);
         *links = Arc::new(changed);

@@ -30,6 +30,20 @@ pub(crate) struct Rebound {
     layout: Arc<Layout>,
 }
 
+/// The renaming of a table, and what changes with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TableRename<'a> {
+    /// The name before.
+    pub from: &'a str,
+    /// The name from then on.
+    pub to: &'a str,
+    /// The table that the renamed one replaces, if it exists: foreign keys that referred to it
+    /// refer to the renamed table from then on.
+    pub replaced: Option<&'a str>,
+    /// New names of foreign keys of the table: (from, to).
+    pub foreign_keys: &'a [(String, String)],
+}
+
 /// A foreign key, with the definitions of its tables.
 pub struct ForeignKeyView<'a> {
     /// The table that has the key.
@@ -227,13 +241,17 @@ impl Store {
                 let keys = &layout.def.foreign_keys;
                 let key = keys.iter().find(|key| key.number == link.key.number);
                 let Some(key) = key.filter(|key| **key != link.key) else { continue };
-                LinkList::cut(&link);
-                match parent.filter(|parent| parent.id() == key.parent) {
+                let before = (!link.is_awaiting()).then(|| link.parent()).transpose()?;
+                let parents = parent.into_iter().chain(&before);
+                let of_key = parents.into_iter().find(|parent| parent.id() == key.parent).cloned();
+                match of_key {
                     Some(parent) => {
-                        LinkList::link(&Link::new(key.clone(), &child, parent), &child, parent);
+                        LinkList::link(&Link::new(key.clone(), &child, &parent), &child, &parent);
                     }
                     None => LinkList::await_parent(&Link::awaiting(key.clone(), &child), &child),
                 }
+                // Behind the new link, because operations that meet the old one look for it.
+                LinkList::replace(&link);
             }
             let tree = child.state().tree.clone();
             child.publish(&self.rt, TableState { layout, tree });
@@ -292,8 +310,9 @@ impl Store {
         let (old_def, new_def) = (old.layout().def.clone(), new.layout().def.clone());
         let mut children = children_of(&old);
         children.retain(|child| !Arc::ptr_eq(child, &new));
+        let new_def = TableDef { name: old_def.name.clone(), ..TableDef::clone(&new_def) };
         self.bind_to(&new_def, Some(&old_def), &children)?;
-        self.renamed(&new, TableDef::clone(&new_def), Some(&old_def)).map(drop)
+        self.renamed(&new, new_def, Some(&old_def)).map(drop)
     }
 }
 

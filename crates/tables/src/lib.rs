@@ -67,7 +67,7 @@ pub use evenkeel_format::{Collations, ColumnType, Value, ValueRef};
 pub use evenkeel_tree::Direction;
 pub use evenkeel_txn::{Mode, Report, WaitWatch};
 pub use foreign::{Awaited, ForeignKeyDef, ForeignKeySpec};
-pub use foreign_names::ForeignKeyView;
+pub use foreign_names::{ForeignKeyView, TableRename};
 pub use large::{LargeReader, LargeValue, ValueWriter};
 pub use liveness::Liveness;
 pub use locked_scan::{Given, LockedScan};

@@ -2,26 +2,19 @@
 
 use crate::api::database::Database;
 use evenkeel_base::Result;
-use evenkeel_tables::{ForeignKeyView, SchemaWait};
+use evenkeel_tables::{ForeignKeyView, SchemaWait, TableRename};
 
 impl Database {
-    /// As `rename_table_with`, for a copy that takes the place of another table, if that exists:
-    /// foreign keys that referred to `replaced` refer to the renamed table from then on.
+    /// As `rename_table_with`, with what a rename changes besides.
     ///
     /// # Errors
     /// As `rename_table_with`; `ForeignKeyInvalid` if the table lacks what a key needs.
-    pub fn replace_table(
-        &self,
-        from: &str,
-        to: &str,
-        replaced: &str,
-        wait: &SchemaWait<'_>,
-    ) -> Result<()> {
+    pub fn rename_table_as(&self, given: &TableRename<'_>, wait: &SchemaWait<'_>) -> Result<()> {
         self.check_ddl()?;
-        self.engine.store.replace_table((from, to), replaced, wait)
+        self.engine.store.rename_as(given, wait)
     }
 
-    /// Checks that `replace_table` would find in `new` what foreign keys to `old` need.
+    /// Checks that `new` has what foreign keys to `old` need, which it is to replace.
     ///
     /// # Errors
     /// `TableMissing`; `ForeignKeyInvalid` naming the key and what it lacks.
