@@ -143,7 +143,7 @@ static int add_keys(THD *thd, const std::string &table, const std::vector<ek_for
     return 0;
   if (thd_kill_level(thd))
     return HA_ERR_ABORTED_BY_USER;
-  if (build.error.code == CODE_ForeignKeyInvalid)
+  if (build.error.code == CODE_ForeignKeyInvalid || build.error.code == CODE_ParentRowMissing)
     warn_of_key(thd, build.error.text);
   return handler_error(thd, build.error);
 }

@@ -134,12 +134,7 @@ fn a_copy_takes_the_place_of_a_parent() {
     db.rename_table("p", "old").expect("renames");
     assert_eq!(parent_of(&db), ("old".to_string(), false));
     let names = [("of".to_string(), "unused".to_string())];
-    let rename = |from| TableRename {
-        from,
-        to: "p",
-        replaced: Some("old"),
-        foreign_keys: &names,
-    };
+    let rename = |from| TableRename { from, to: "p", replaced: Some("old"), foreign_keys: &names };
     let wrong = db.rename_table_as(&rename("other"), &unforced());
     refused(wrong, Code::ForeignKeyInvalid, &["constraint=of", "type"]);
     db.rename_table_as(&rename("copy"), &unforced()).expect("replaces");
