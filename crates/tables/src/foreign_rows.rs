@@ -268,7 +268,7 @@ impl TableTxn {
         (table, state, new): (&Arc<Table>, &Arc<TableState>, ValueAt<'_, 'v>),
         values: &[ValueRef<'v>],
     ) -> Result<Option<(LockSpace, Vec<u8>)>> {
-        if let Some(awaited) = &link.key.awaited {
+        if let Some(awaited) = link.key.awaited.as_ref().filter(|_| !link.is_replaced()) {
             return Err(no_parent_row(link, table, &awaited.table, values));
         }
         let parent = link.parent();
