@@ -7,7 +7,7 @@ use crate::database::{
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{
     BuildPhase, BuildProgress, Code, ColumnSpec, Database, Error, IndexSpec, PROVISIONAL, PartSpec,
-    Result, TableChange, TableDef, Value, ValueRef,
+    Result, TableChange, TableDef, TableRename, Value, ValueRef,
 };
 use std::ffi::c_void;
 use std::time::Duration;
@@ -341,7 +341,7 @@ unsafe fn names(ptr: *const EkBytes, len: usize) -> Result<Vec<String>> {
     unsafe { slice(ptr, len).iter().map(|name| Ok(name.text()?.to_string())).collect() }
 }
 
-pub(crate) unsafe fn renames(ptr: *const EkRename, len: usize) -> Result<Vec<(String, String)>> {
+unsafe fn renames(ptr: *const EkRename, len: usize) -> Result<Vec<(String, String)>> {
     // SAFETY: by contract of the caller.
     unsafe {
         let pair = |r: &EkRename| Ok((r.from.text()?.to_string(), r.to.text()?.to_string()));
@@ -430,6 +430,35 @@ pub unsafe extern "C" fn ek_alter_tables(
             }
             let changes: Vec<_> = changed.iter().map(|(table, change)| (*table, change)).collect();
             waiting(wait, |how| db.alter_tables(&changes, how)).map(|()| 0)
+        })
+    }
+}
+
+/// Renames a table; 0, or -1 on error. Foreign keys to a table `replaced`, if there is one, refer
+/// to the renamed table from then on; `foreign_keys` gives keys of the table new names. `wait` may
+/// be null.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_rename_table(
+    db: *const EkDatabase,
+    from: EkBytes,
+    to: EkBytes,
+    replaced: EkBytes,
+    foreign_keys: *const EkRename,
+    foreign_keys_len: usize,
+    wait: *const EkSchemaWait,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let (from, to, replaced) = (from.text()?, to.text()?, replaced.text()?);
+            let replaced = Some(replaced).filter(|name| !name.is_empty());
+            let foreign_keys = &renames(foreign_keys, foreign_keys_len)?;
+            let given = TableRename { from, to, replaced, foreign_keys };
+            waiting(wait, |how| (*db).0.rename_table_as(&given, how)).map(|()| 0)
         })
     }
 }

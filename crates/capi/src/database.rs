@@ -1,13 +1,12 @@
 //! A database and its tables, and the prepared transactions that recovery finds.
 
-use crate::alter::{EkRename, renames};
 use crate::collations::{EkCollations, EmbeddedCollations};
-use crate::foreign::{EkForeign, foreign_specs};
+use crate::foreign_spec::{EkForeign, foreign_specs};
 use crate::transaction::EkTxn;
 use crate::value::{EkBytes, EkError, catch, fence, slice};
 use evenkeel::{
     Collations, ColumnSpec, ColumnType, Database, Durability, IndexSpec, Lsn, Options, PartSpec,
-    Result, SchemaWait, TableRename, TableSpec,
+    Result, SchemaWait, TableSpec,
 };
 use std::ffi::c_void;
 use std::time::Duration;
@@ -276,35 +275,6 @@ pub unsafe extern "C" fn ek_drop_table(
                 None => (*db).0.drop_table_with(name, how),
             })
             .map(|()| 0)
-        })
-    }
-}
-
-/// Renames a table; 0, or -1 on error. Foreign keys to a table `replaced`, if there is one, refer to
-/// the renamed table from then on; `foreign_keys` gives keys of the table new names. `wait` may be
-/// null.
-///
-/// # Safety
-/// All pointers are valid during the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_rename_table(
-    db: *const EkDatabase,
-    from: EkBytes,
-    to: EkBytes,
-    replaced: EkBytes,
-    foreign_keys: *const EkRename,
-    foreign_keys_len: usize,
-    wait: *const EkSchemaWait,
-    error: *mut EkError,
-) -> i32 {
-    // SAFETY: by contract of the caller.
-    unsafe {
-        fence(error, -1, || {
-            let (from, to, replaced) = (from.text()?, to.text()?, replaced.text()?);
-            let replaced = Some(replaced).filter(|name| !name.is_empty());
-            let foreign_keys = &renames(foreign_keys, foreign_keys_len)?;
-            let given = TableRename { from, to, replaced, foreign_keys };
-            waiting(wait, |how| (*db).0.rename_table_as(&given, how)).map(|()| 0)
         })
     }
 }

@@ -272,9 +272,9 @@ pub unsafe extern "C" fn ek_compactions(
 /// stage that are done; a nonzero result ends the check.
 pub type EkCheckWatch = unsafe extern "C" fn(*mut c_void, i32, u32) -> i32;
 
-/// Checks a table, calling `each` with one line per problem; returns the number of those that tell of
-/// damage, which rows that refer to nothing are not, or -1 on error, also soon after `watch` returns
-/// a nonzero number.
+/// Checks a table, calling `each` with one line per problem; returns the number of those that tell
+/// of damage, which rows that refer to nothing are not, or -1 on error, also soon after `watch`
+/// returns a nonzero number.
 ///
 /// # Safety
 /// All pointers are valid during the call.

@@ -205,8 +205,8 @@ pub struct EkError {
     pub kind: EkKind,
     /// Its code: the index in `Code::ALL`, which the plugin's `errors.def` follows.
     pub code: i32,
-    /// For a duplicate: the name of the index, "primary" for the primary key. For a foreign key: its
-    /// name, a tab and the table that has it. Ends with 0.
+    /// For a duplicate: the name of the index, "primary" for the primary key. For a foreign key:
+    /// its name, a tab and the table that has it. Ends with 0.
     pub index: [u8; EK_NAME],
     /// The message; ends with 0.
     pub text: [u8; EK_TEXT],

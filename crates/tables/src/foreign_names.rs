@@ -116,7 +116,7 @@ impl ForeignKeyDef {
 }
 
 /// Holds tables for a schema change; `Arc`s of the same tables keep them alive.
-pub(crate) struct Held<'t> {
+pub(crate) struct TablesHeld<'t> {
     _guards: Vec<EventGuard<'t>>,
 }
 
@@ -148,14 +148,14 @@ impl Store {
         &self,
         tables: &'t mut Vec<Arc<Table>>,
         wait: &SchemaWait<'_>,
-    ) -> Result<Held<'t>> {
+    ) -> Result<TablesHeld<'t>> {
         tables.sort_by_key(|table| table.id());
         tables.dedup_by_key(|table| table.id());
         let mut guards = Vec::new();
         for table in tables.iter() {
             guards.push(self.lock_ddl(&table.layout().def.name, table, wait)?);
         }
-        Ok(Held { _guards: guards })
+        Ok(TablesHeld { _guards: guards })
     }
 
     /// Checks that the tables held are still those concerned.

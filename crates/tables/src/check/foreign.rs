@@ -32,7 +32,8 @@ impl Checker<'_> {
         if rows > 0 {
             let name = &link.key.name;
             self.problem(format!(
-                "foreign key {name}: {rows} rows refer to rows of table {parent}, which does not exist"
+                "foreign key {name}: {rows} rows refer to rows of table {parent}, which does not \
+                 exist"
             ));
         }
         self.report.rows_without_parent += rows as u64;
