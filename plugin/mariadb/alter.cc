@@ -15,6 +15,7 @@
 #include "entry.h"
 #include "columns.h"
 #include "ddl.h"
+#include "foreign.h"
 #include "fault_injection.h"
 #include "index_build.h"
 #include "owned.h"
@@ -39,9 +40,11 @@ static const alter_table_operations INSTANT=
   ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NAME |
   ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_NULLABLE |
   ALTER_COLUMN_NOT_NULLABLE | ALTER_RENAME_INDEX |
-  ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
+  ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_DROP_FOREIGN_KEY;
 static const alter_table_operations BUILD=
   ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
+/* Changes that look at the rows that are there. */
+static const alter_table_operations LOOKS= BUILD | ALTER_COLUMN_NOT_NULLABLE | ALTER_ADD_FOREIGN_KEY;
 
 /* A column with a longer default is added by copying (limits of the engine's catalog). */
 static const size_t DEFAULT_BYTES_MAX= 512;
@@ -72,6 +75,9 @@ public:
   std::unique_ptr<Build> build;
   /* The watch of columns that become NOT NULL, in this table or partition. */
   std::unique_ptr<Null_watch> nulls;
+  /* The foreign keys that the table gets. */
+  Foreign_specs foreign;
+  bool has_proved= false;
 };
 
 /* The contexts of all partitions, or of the table. */
@@ -218,7 +224,7 @@ static bool default_of(const Field *field, ek_value *value)
 const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
 {
   const alter_table_operations flags= info->handler_flags;
-  if (flags & ~(METADATA | INSTANT | BUILD | ALTER_PARTITIONED))
+  if (flags & ~(METADATA | INSTANT | LOOKS | ALTER_PARTITIONED))
     return "this change";
   if (!table->part_info != !altered->part_info || info->alter_info->partition_flags)
     return "a change of partitions at once";
@@ -294,13 +300,15 @@ ha_evenkeel::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info
   const alter_table_operations refused= ALTER_PARTITIONED | ALTER_RECREATE_TABLE;
   if ((info->handler_flags & refused) == refused && info->unsupported_reason)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (loses_key_columns(info))
+    return HA_ALTER_ERROR;
   if (const char *why= not_in_place(altered, info))
   {
     snprintf(reason, sizeof reason, "EVENKEEL copies the table for %s", why);
     info->unsupported_reason= reason;
     return refuse(info);
   }
-  if (!(info->handler_flags & (BUILD | ALTER_COLUMN_NOT_NULLABLE)))
+  if (!(info->handler_flags & LOOKS))
     return HA_ALTER_INPLACE_INSTANT;
   Build build(ha_thd());
   if (const char *why= plan_build(altered, info, &build))
@@ -468,6 +476,14 @@ bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info
   info->handler_ctx= context;
   if (info->handler_flags & ALTER_COLUMN_NOT_NULLABLE && watch_nulls(altered, info))
     return true;
+  if (info->handler_flags & ALTER_ADD_FOREIGN_KEY)
+    if (int failed= context->foreign.collect_added(ha_thd(), m_name, altered, info->alter_info))
+    {
+      my_error(failed == HA_ERR_FOUND_DUPP_KEY ? ER_DUP_CONSTRAINT_NAME : ER_CANNOT_ADD_FOREIGN, MYF(0),
+               failed == HA_ERR_FOUND_DUPP_KEY ? "FOREIGN KEY" : table_share->table_name.str,
+               context->foreign.refused().c_str());
+      return true;
+    }
   if (!(info->handler_flags & BUILD))
     return false;
   THD *thd= ha_thd();
@@ -506,7 +522,15 @@ bool ha_evenkeel::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
       return true;
     }
   }
-  return context && context->nulls && has_nulls(*context->nulls);
+  if (context && context->nulls && has_nulls(*context->nulls))
+    return true;
+  if (!context || context->foreign.added().empty())
+    return false;
+  const int failed= prove_keys(ha_thd(), m_name, context->foreign);
+  context->has_proved= !failed;
+  if (failed)
+    print_error(failed, MYF(0));
+  return failed != 0;
 }
 
 /* A change of a table in the engine's catalog, with the names that it points to. */
@@ -519,6 +543,7 @@ struct ha_evenkeel::Change
   std::vector<ek_rename> rename_indexes, rename_columns;
   std::vector<ek_widen> widen;
   std::vector<ek_new_column> add;
+  std::vector<ek_bytes> drop_foreign_keys, add_foreign_keys;
   std::list<std::string> names;
 
   ek_bytes keep(const std::string &name)
@@ -531,12 +556,15 @@ struct ha_evenkeel::Change
     return {ek_text(table),
             drop_indexes.data(), drop_indexes.size(), rename_indexes.data(), rename_indexes.size(),
             drop_columns.data(), drop_columns.size(), rename_columns.data(), rename_columns.size(),
-            widen.data(), widen.size(), add.data(), add.size()};
+            widen.data(), widen.size(), add.data(), add.size(),
+            drop_foreign_keys.data(), drop_foreign_keys.size(),
+            add_foreign_keys.data(), add_foreign_keys.size()};
   }
   bool is_empty() const
   {
     return drop_indexes.empty() && rename_indexes.empty() && drop_columns.empty() &&
-           rename_columns.empty() && widen.empty() && add.empty();
+           rename_columns.empty() && widen.empty() && add.empty() && drop_foreign_keys.empty() &&
+           add_foreign_keys.empty();
   }
 };
 
@@ -623,6 +651,8 @@ bool ha_evenkeel::apply(const std::list<Change> &changes, Alter_inplace_info *in
   const ek_schema_wait wait= schema_wait(ha_thd());
   if (ek_alter_tables(evenkeel_db, what.data(), what.size(), mark, commit ? &wait : nullptr, &error))
   {
+    if (commit && raise_needed_index(error, m_name, info))
+      return true;
     report(commit ? "ALTER TABLE" : "ALTER TABLE, taken back", error);
     if (commit)
       print_error(handler_error(ha_thd(), error), MYF(0));
@@ -664,6 +694,11 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       changes.emplace_back(part->m_name);
       part->plan_indexes(info, build, &changes.back());
       part->plan_columns(altered, info, &changes.back());
+      for (const std::string &key : dropped_keys(part->m_name, info->alter_info))
+        changes.back().drop_foreign_keys.push_back(changes.back().keep(key));
+      if (part == this && context && context->has_proved)
+        for (const ek_foreign &key : context->foreign.added())
+          changes.back().add_foreign_keys.push_back(key.name);
     }
   else if (build && build->stop())
     for (const Build::Of_table &of : build->tables)
@@ -672,6 +707,8 @@ bool ha_evenkeel::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       for (const std::string &name : build->names)
         changes.back().drop_indexes.push_back(changes.back().keep(PROVISIONAL + name));
     }
+  if (!commit && context && context->has_proved)
+    forget_keys(m_name);
   if (apply(changes, info, commit))
     return true;
   if (commit && (info->create_info->used_fields & HA_CREATE_USED_AUTO))

@@ -6,6 +6,7 @@
 #include "ha_evenkeel.h"
 #include "ddl.h"
 #include "entry.h"
+#include "foreign.h"
 #include "index_build.h"
 #include "owned.h"
 #include "transaction.h"
@@ -15,8 +16,7 @@ static void add_name(void *to, ek_bytes name)
   static_cast<std::vector<std::string> *>(to)->emplace_back((const char *) name.ptr, name.len);
 }
 
-/* The server itself looks for duplicates of such keys among the rows that it has written. */
-static bool server_checks_keys(const TABLE_SHARE *share)
+bool server_checks_keys(const TABLE_SHARE *share)
 {
   return share->long_unique_table || share->period.unique_keys;
 }
@@ -70,7 +70,7 @@ int ha_evenkeel::copy_row(const Values &row)
 int ha_evenkeel::end_copy()
 {
   if (!m_copy)
-    return 0;
+    return add_keys_of_copy(ha_thd(), m_name);
   const std::unique_ptr<Build> build= std::move(m_copy);
   THD *thd= ha_thd();
   build->start(thd);
@@ -80,7 +80,7 @@ int ha_evenkeel::end_copy()
   /* Transactions that began earlier see the rows of a temporary table, too. */
   if (table_share->tmp_table && !is_copy(m_name) && ek_readable_from(evenkeel_db, name(), 0, &error))
     return fail(error);
-  return 0;
+  return add_keys_of_copy(thd, m_name);
 }
 
 /* Reads the row with this clustered key into the record. */

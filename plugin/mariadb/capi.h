@@ -57,20 +57,53 @@ typedef struct { ek_bytes name; uint8_t type_code, flags; uint32_t a, b; } ek_co
 typedef struct { uint16_t column, collation; uint32_t prefix; uint8_t desc; } ek_part;
 typedef struct { ek_bytes name; const ek_part *parts; size_t parts_len; uint8_t unique; } ek_index;
 
+typedef struct
+{
+  ek_bytes name, parent;
+  const ek_bytes *columns, *parent_columns;
+  size_t columns_len;
+  uint8_t on_delete, on_update, may_await;
+} ek_foreign;
 int32_t ek_create_table(const ek_database *db, ek_bytes name, const ek_column *columns,
                         size_t columns_len, const ek_part *primary, size_t primary_len,
-                        const ek_index *indexes, size_t indexes_len, uint8_t temporary, ek_error *error);
+                        const ek_index *indexes, size_t indexes_len, const ek_foreign *foreign,
+                        size_t foreign_len, uint8_t temporary, ek_error *error);
 typedef struct
 {
   ek_txn *txn;
   uint64_t lock_wait_ms;
   int32_t (*cancelled)(void *context);
   void *context;
+  uint8_t leaves_children;
 } ek_schema_wait;
 int32_t ek_drop_table(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
                       ek_error *error);
-int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to,
+typedef struct { ek_bytes from, to; } ek_rename;
+int32_t ek_rename_table(const ek_database *db, ek_bytes from, ek_bytes to, ek_bytes replaced,
+                        const ek_rename *foreign_keys, size_t foreign_keys_len,
                         const ek_schema_wait *wait, ek_error *error);
+int32_t ek_check_replacement(const ek_database *db, ek_bytes old_table, ek_bytes new_table,
+                             ek_error *error);
+enum { EK_CHILD_NULLABLE= 1, EK_PARENT_NULLABLE= 2 };
+typedef struct
+{
+  ek_bytes name, child, parent, parent_index;
+  const ek_bytes *columns, *parent_columns;
+  const uint8_t *nullable;
+  size_t columns_len;
+  uint8_t on_delete, on_update, is_awaiting;
+} ek_foreign_key;
+int32_t ek_foreign_keys(const ek_database *db, ek_bytes table, uint8_t to_it, void *context,
+                        void (*each)(void *context, const ek_foreign_key *key), ek_error *error);
+int32_t ek_add_foreign_keys(const ek_database *db, ek_bytes table, const ek_foreign *keys,
+                            size_t keys_len, uint8_t validates, const struct ek_build *build,
+                            ek_error *error);
+int32_t ek_prove_foreign_keys(const ek_database *db, ek_bytes table, const ek_foreign *keys,
+                              size_t keys_len, uint8_t validates, const struct ek_build *build,
+                              ek_error *error);
+int32_t ek_forget_foreign_keys(const ek_database *db, ek_bytes table, ek_error *error);
+int32_t ek_is_referenced(const ek_database *db, ek_bytes table);
+void ek_set_foreign_key_checks(ek_txn *txn, uint8_t on);
 int32_t ek_truncate(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
                     ek_error *error);
 int32_t ek_readable_from(const ek_database *db, ek_bytes name, uint8_t now, ek_error *error);
@@ -202,7 +235,6 @@ void ek_copy_late_indexes(const ek_copy *copy, void *context,
 int32_t ek_copy_finish(ek_copy *copy, ek_error *error);
 void ek_copy_free(ek_copy *copy);
 int32_t ek_forget_alters(const ek_database *db, ek_error *error);
-typedef struct { ek_bytes from, to; } ek_rename;
 typedef struct { ek_bytes name; uint32_t max; } ek_widen;
 typedef struct { ek_column column; ek_value value; } ek_new_column;
 typedef struct
@@ -220,6 +252,10 @@ typedef struct
   size_t widen_columns_len;
   const ek_new_column *add_columns;
   size_t add_columns_len;
+  const ek_bytes *drop_foreign_keys;
+  size_t drop_foreign_keys_len;
+  const ek_bytes *add_foreign_keys;
+  size_t add_foreign_keys_len;
 } ek_change;
 ek_bytes ek_provisional(void);
 int32_t ek_alter_tables(const ek_database *db, const ek_change *changes, size_t changes_len,

@@ -3,6 +3,7 @@
 #include "ddl.h"
 #include "columns.h"
 #include "fault_injection.h"
+#include "foreign.h"
 
 static int refuse(const char *what)
 {
@@ -56,10 +57,10 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   const Database_use use;
   if (!use)
     return not_open();
-  List_iterator_fast<Key> keys(info->alter_info->key_list);
-  while (Key *key= keys++)
-    if (key->type == Key::FOREIGN_KEY)
-      return refuse("foreign keys");
+  const std::string made= table_name(path);
+  Foreign_specs foreign;
+  if (int failed= foreign.collect(ha_thd(), made, form, info))
+    return failed;
   warn_of_directories(ha_thd(), info);
   std::vector<ek_column> columns;
   const std::vector<int> position= engine_columns(form);
@@ -91,17 +92,29 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
       indexes.push_back({{(const uint8_t *) key->name.str, key->name.length}, parts[i].data(),
                          parts[i].size(), is_unique(key)});
   }
-  const std::string made= table_name(path);
   /* A table of CREATE TEMPORARY TABLE, or the copy that an ALTER of one makes. The target of other copying
      statements is needed after a crash, because it replaces a table. */
   const bool is_temporary= (info->options & HA_LEX_CREATE_TMP_TABLE) && !is_copy(made);
+  /* A copy gets its keys when its rows are there, except if the server checks keys of its own as rows arrive. */
+  const bool waits= is_copy(made) && !server_checks_keys(form->s);
+  const std::vector<ek_foreign> none, &keys= waits ? none : foreign.keys();
   ek_error error;
   /* The error is raised at once, because the server's own error says only that the table cannot be created, and
      gives the handler's number. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
-                      primary.size(), indexes.data(), indexes.size(), is_temporary, &error))
+                      primary.size(), indexes.data(), indexes.size(), keys.data(), keys.size(), is_temporary, &error))
+  {
+    /* A key of the table, or one that waits for a table of its name. */
+    if (error.code == CODE_ForeignKeyInvalid)
+    {
+      warn_of_key(ha_thd(), error.text);
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
     return error.code == CODE_TableExists && !plant("LostTableUnnamed") ? table_exists(quoted(form->s))
                                                                         : raise_error(ha_thd(), error);
+  }
+  if (waits)
+    keep_keys_of_copy(ha_thd(), made, std::move(foreign));
   int failed= 0;
   if ((info->options & HA_LEX_CREATE_TMP_TABLE) && ek_readable_from(evenkeel_db, ek_text(made), 0, &error))
     failed= raise_error(ha_thd(), error);
@@ -136,8 +149,10 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   const ek_schema_wait wait= schema_wait(thd);
   /* A statement that is already killed takes its renamings back; the kill must not end these. */
   const bool takes_back= thd_kill_level(thd) != THD_IS_NOT_KILLED;
-  if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name),
-                      takes_back ? nullptr : &wait, &error))
+  const std::string replaced= replaced_by(old_name);
+  const Renamed_keys keys(old_name, new_name);
+  if (ek_rename_table(evenkeel_db, ek_text(old_name), ek_text(new_name), ek_text(replaced), keys.pairs().data(),
+                      keys.pairs().size(), takes_back ? nullptr : &wait, &error))
   {
     /* The server's recovery takes back renamings that a crash prevented, without asking for them first. */
     if (error.code == CODE_TableMissing)
@@ -148,7 +163,8 @@ int ha_evenkeel::rename_table(const char *from, const char *to)
   if (is_copy(old_name) && ek_readable_from(evenkeel_db, ek_text(new_name), 1, &error))
   {
     const int failed= raise_error(thd, error);
-    if (ek_rename_table(evenkeel_db, ek_text(new_name), ek_text(old_name), nullptr, &error))
+    if (ek_rename_table(evenkeel_db, ek_text(new_name), ek_text(old_name), ek_text(std::string()), nullptr, 0,
+                        nullptr, &error))
       report("renaming of a table, taken back", error);
     return failed;
   }

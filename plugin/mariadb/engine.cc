@@ -5,6 +5,7 @@
 #include "collation.h"
 #include "entry.h"
 #include "fault_injection.h"
+#include "foreign.h"
 #include "guarded.h"
 #include "last_change.h"
 #include "layout.h"
@@ -14,6 +15,7 @@
 #include "status.h"
 #include "transaction.h"
 #include "two_phase.h"
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -29,6 +31,8 @@ static char not_open_why[512];
 /* Guards the users of the database that have no table open. */
 static std::mutex uses_mutex;
 static std::condition_variable uses_ended;
+/* The server has finished or taken back the statements that a crash interrupted. */
+static std::atomic<bool> is_ddl_recovered{false};
 static size_t uses;
 static bool is_closing;
 
@@ -121,7 +125,10 @@ static int drop_table(const char *path)
 {
   const std::string name= table_name(path);
   THD *thd= current_thd;
-  const ek_schema_wait wait= schema_wait(thd);
+  ek_schema_wait wait= schema_wait(thd);
+  /* The server's recovery drops a table that an ALTER replaces before the copy gets its name. */
+  if (!is_ddl_recovered || drops_children_too(thd, name))
+    wait.leaves_children= 1;
   ek_error error;
   if (!ek_drop_table(evenkeel_db, ek_text(name), &wait, &error))
   {
@@ -130,7 +137,15 @@ static int drop_table(const char *path)
   }
   if (error.code == CODE_TableMissing)
     return HA_ERR_NO_SUCH_TABLE;
-  report("drop table", error);
+  /* InnoDB's error for a table that other tables refer to, which does not say which tables they are. */
+  if (error.code == CODE_ForeignKeyNeeds && thd)
+  {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_NOTE, ER_ROW_IS_REFERENCED_2, "EVENKEEL: %s", error.text);
+    error.code= CODE_RowReferenced;
+    error.index[0]= 0;
+  }
+  else
+    report("drop table", error);
   return handler_error(thd, error);
 }
 
@@ -267,6 +282,7 @@ static void remove_par_files(const std::set<std::string> &unfinished)
    crash: tables that the server does not know are removed. */
 static int evenkeel_ddl_recovered(handlerton *)
 {
+  is_ddl_recovered= true;
   const Database_use use;
   if (!use)
     return 0;
@@ -401,6 +417,7 @@ maria_declare_plugin(evenkeel)
 },
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
 SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
+SCHEMA_TABLE("EVENKEEL_FOREIGN", "Foreign keys", evenkeel_foreign_init),
 SCHEMA_TABLE("EVENKEEL_JOBS", "Background work under way", evenkeel_jobs_init),
 SCHEMA_TABLE("EVENKEEL_WAITS", "Waits by cause", evenkeel_waits_init),
 SCHEMA_TABLE("EVENKEEL_TRX", "Transactions that have changed or locked rows", evenkeel_trx_init),

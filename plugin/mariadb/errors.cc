@@ -77,6 +77,7 @@ int handler_error_as(THD *thd, const ek_error &error, int number)
   failure.is_printed= false;
   failure.error.kind= error.kind;
   failure.error.code= error.code;
+  strmake_buf(failure.error.index, error.index);
   if (answer(error).text == OWN_TEXT)
     strmake_buf(failure.error.text, error.text);
   return number;
@@ -119,6 +120,20 @@ void warn_of_error(THD *thd, const ek_error &error)
   if (error.kind == EK_CORRUPT)
     sql_print_error("EVENKEEL: %s", error.text);
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, client_number(error), "EVENKEEL: %s", error.text);
+}
+
+bool failed_key(THD *thd, int error, std::string *name, std::string *child)
+{
+  const ek_error &said= failure.error;
+  if (failure.thd != thd || failure.query != thd->query_id || failure.handler != error ||
+      (said.code != CODE_ParentRowMissing && said.code != CODE_RowReferenced))
+    return false;
+  const char *tab= strchr(said.index, '\t');
+  if (!tab)
+    return false;
+  name->assign(said.index, tab);
+  child->assign(tab + 1);
+  return true;
 }
 
 bool print_failure(THD *thd, const TABLE_SHARE *share, int error, myf flags)

@@ -2,6 +2,7 @@
 #ifndef EVENKEEL_ERRORS_H
 #define EVENKEEL_ERRORS_H
 #include "server.h"
+#include <string>
 
 enum Code
 {
@@ -28,6 +29,10 @@ int raise_error(THD *thd, const ek_error &error);
 /* The statement continues without the part that has failed: a warning, and a line in the log if something is
    damaged. */
 void warn_of_error(THD *thd, const ek_error &error);
+
+/* The foreign key that the thread's statement failed with, if it was `error`, and the engine's name of the table that
+   has it; false if there is none. */
+bool failed_key(THD *thd, int error, std::string *name, std::string *child);
 
 /* Prints the error that the thread's statement failed with, if it was `error`; `share` is its table. False: the
    server prints its own text. */

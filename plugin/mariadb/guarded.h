@@ -57,6 +57,17 @@ public:
                 (const Field &was, const Column_definition &now, const KEY_PART_INFO &before,
                  const KEY_PART_INFO &after), (was, now, before, after))
 
+  GUARDED_AS(char *, nullptr, get_foreign_key_create_info, (), ())
+  GUARDED_VOID(free_foreign_key_create_info, (char *text), (text))
+  GUARDED(get_foreign_key_list, (THD *thd, List<FOREIGN_KEY_INFO> *to), (thd, to))
+  GUARDED(get_parent_foreign_key_list, (THD *thd, List<FOREIGN_KEY_INFO> *to), (thd, to))
+  bool referenced_by_foreign_key() const noexcept override
+  {
+    return guarded<bool>(true, [&] { return ha_evenkeel::referenced_by_foreign_key(); });
+  }
+  GUARDED_AS(bool, false, can_switch_engines, (), ())
+  GUARDED_AS(bool, false, get_error_message, (int error, String *text), (error, text))
+
   GUARDED_AS(int, HA_ADMIN_FAILED, check, (THD *thd, HA_CHECK_OPT *options), (thd, options))
   GUARDED_AS(int, HA_ADMIN_FAILED, check_for_upgrade, (HA_CHECK_OPT *options), (options))
   GUARDED_AS(int, HA_ADMIN_FAILED, analyze, (THD *thd, HA_CHECK_OPT *options), (thd, options))

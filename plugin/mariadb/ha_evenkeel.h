@@ -75,6 +75,14 @@ public:
                                  const KEY_PART_INFO &before,
                                  const KEY_PART_INFO &after) const override;
 
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *to) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *to) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  bool get_error_message(int error, String *text) override;
+
   int check(THD *thd, HA_CHECK_OPT *options) override;
   int check_for_upgrade(HA_CHECK_OPT *) override;
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
@@ -232,6 +240,7 @@ private:
   void report_build(TABLE *altered, Alter_inplace_info *info, Build *build);
   void plan_indexes(Alter_inplace_info *info, const Build *build, Change *change);
   void plan_columns(TABLE *altered, Alter_inplace_info *info, Change *change);
+  bool loses_key_columns(Alter_inplace_info *info);
   bool apply(const std::list<Change> &changes, Alter_inplace_info *info, bool commit);
   void raise_numbers(ulonglong next);
 

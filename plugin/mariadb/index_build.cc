@@ -121,6 +121,11 @@ void Build::work()
     m_failed= run_repair();
     return;
   }
+  if (foreign)
+  {
+    m_failed= add_foreign_keys();
+    return;
+  }
   std::vector<std::vector<ek_index>> indexes;
   std::vector<ek_new_indexes> given;
   for (const Of_table &table : tables)
@@ -154,6 +159,14 @@ bool Build::run_repair()
     return ek_repair_table(evenkeel_db, ek_text(tables[0].name), repair->gives_up_rows, m_build, &calls, &error);
   });
   return repair->problems < 0;
+}
+
+/* True if the keys could not be added, with `error` set. */
+bool Build::add_foreign_keys()
+{
+  const std::vector<ek_foreign> &keys= *foreign->keys;
+  const auto add= foreign->are_provisional ? ek_prove_foreign_keys : ek_add_foreign_keys;
+  return add(evenkeel_db, ek_text(tables[0].name), keys.data(), keys.size(), foreign->validates, m_build, &error) != 0;
 }
 
 /* A repair checks the table before it builds. */

@@ -1,4 +1,5 @@
-/* An index build by ALTER TABLE, alone or after the rows that it has copied, or by REPAIR TABLE. */
+/* An index build by ALTER TABLE, alone or after the rows that it has copied, or by REPAIR TABLE; or the look at the
+   rows of a table that gets foreign keys. */
 #ifndef EVENKEEL_INDEX_BUILD_H
 #define EVENKEEL_INDEX_BUILD_H
 #include "engine.h"
@@ -41,6 +42,16 @@ public:
   };
   std::unique_ptr<Repair> repair;
 
+  /* Foreign keys that the table gets. The build looks at the rows that are there, if it `validates` them. */
+  struct Foreign_keys
+  {
+    const std::vector<ek_foreign> *keys;
+    bool validates;
+    /* The change of the table makes them permanent. */
+    bool are_provisional;
+  };
+  std::unique_ptr<Foreign_keys> foreign;
+
   /* The copy by which rows were put into the table, which has no such indexes yet; freed with the build. */
   ek_copy *copy= nullptr;
   /* True, with `error` set, if rows cannot be copied in this way. */
@@ -73,6 +84,7 @@ private:
   void run() noexcept;
   void work();
   bool run_repair();
+  bool add_foreign_keys();
   const char *phase_name(int32_t phase) const;
   uint64_t rows() const;
 

@@ -1,4 +1,4 @@
-/* INFORMATION_SCHEMA.EVENKEEL_TABLES, _INDEXES, _JOBS, _WAITS, _TRX, _LOCKS. All need the privilege PROCESS, as
+/* INFORMATION_SCHEMA.EVENKEEL_TABLES, _INDEXES, _FOREIGN, _JOBS, _WAITS, _TRX, _LOCKS. All need the privilege PROCESS, as
    InnoDB's do. Rows are collected first and stored afterwards, so that the engine holds nothing while the server
    writes. */
 #include "schema_tables.h"
@@ -7,6 +7,7 @@
 #include "entry.h"
 #include "errors.h"
 #include "fault.h"
+#include "foreign.h"
 #include "layout.h"
 #include "library.h"
 #include "transaction.h"
@@ -70,22 +71,6 @@ static std::string hex(ek_bytes b, size_t most)
     out.push_back(digits[b.ptr[i] & 15]);
   }
   return out;
-}
-
-/* The server's names of an engine's table; the engine's names are file names. In the name of a partition only the
-   table's part is encoded as a file name. */
-static void server_names(const std::string &name, std::string *schema, std::string *table)
-{
-  char to[NAME_LEN + 1];
-  const size_t slash= name.rfind('/');
-  const std::string part= slash == std::string::npos ? std::string() : name.substr(0, slash);
-  const size_t begin= part.rfind('/');
-  const std::string db= begin == std::string::npos ? part : part.substr(begin + 1);
-  schema->assign(to, filename_to_tablename(db.c_str(), to, sizeof to, true));
-  const std::string rest= slash == std::string::npos ? name : name.substr(slash + 1);
-  const std::string whole= rest.substr(0, rest.find("#P#"));
-  table->assign(to, filename_to_tablename(whole.c_str(), to, sizeof to, true));
-  table->append(rest, whole.length(), std::string::npos);
 }
 
 static void add_name(void *context, ek_bytes name)
@@ -181,6 +166,46 @@ static void collect_indexes(Lines *lines)
       warn_unless_dropped(error);
   }
   *lines= found.lines;
+}
+
+/* -- FOREIGN -- */
+
+namespace Show {
+static ST_FIELD_INFO foreign_fields[]= {
+  Column("CONSTRAINT_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("COLUMNS", Varchar(1024), NOT_NULL),
+  Column("REFERENCED_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("REFERENCED_TABLE", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("REFERENCED_COLUMNS", Varchar(1024), NOT_NULL),
+  Column("ON_DELETE", Varchar(9), NOT_NULL),
+  Column("ON_UPDATE", Varchar(9), NOT_NULL),
+  Column("STATE", Varchar(14), NOT_NULL),
+  CEnd()};
+}
+
+static std::string joined(const std::vector<std::string> &names)
+{
+  std::string all;
+  for (const std::string &name : names)
+    all+= (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+static void collect_foreign(Lines *lines)
+{
+  static const char *const actions[]= {"RESTRICT", "NO ACTION", "CASCADE", "SET NULL"};
+  for (const std::string &table : names())
+    for (const Foreign_key_of &key : foreign_keys_of(table, false))
+    {
+      std::string schema, name, of_schema, of;
+      server_names(key.child, &schema, &name);
+      server_names(key.parent, &of_schema, &of);
+      lines->push_back({key.name, schema, name, joined(key.columns), of_schema, of, joined(key.parent_columns),
+                        actions[key.on_delete], actions[key.on_update],
+                        key.is_awaiting ? "no such parent" : "enforced"});
+    }
 }
 
 /* -- JOBS -- */
@@ -392,6 +417,7 @@ template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fiel
 
 int evenkeel_tables_init(void *p) { return init<collect_tables>(p, Show::tables_fields); }
 int evenkeel_indexes_init(void *p) { return init<collect_indexes>(p, Show::indexes_fields); }
+int evenkeel_foreign_init(void *p) { return init<collect_foreign>(p, Show::foreign_fields); }
 int evenkeel_jobs_init(void *p) { return init<collect_jobs>(p, Show::jobs_fields); }
 int evenkeel_waits_init(void *p) { return init<collect_waits>(p, Show::waits_fields); }
 int evenkeel_trx_init(void *p) { return init<collect_trx>(p, Show::trx_fields); }

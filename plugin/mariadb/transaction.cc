@@ -2,6 +2,7 @@
 #include "transaction.h"
 #include "alter.h"
 #include "backup.h"
+#include "foreign.h"
 #include "fault_injection.h"
 #include "replica_order.h"
 #include "settings.h"
@@ -105,6 +106,7 @@ ek_txn *begun(THD *thd, ek_error *error)
       return nullptr;
     ek_set_tag(trx->txn, (uint64_t) thd);
     ek_set_snapshot_isolation(trx->txn, snapshot_isolation(thd));
+    ek_set_foreign_key_checks(trx->txn, checks_foreign_keys(thd));
     trx->committed= false;
     trx->commit= 0;
     ek_canceller_of(trx->canceller, trx->txn);
@@ -118,7 +120,7 @@ static int32_t is_killed(void *thd) { return thd_kill_level((THD *) thd) != THD_
 ek_schema_wait schema_wait(THD *thd)
 {
   const Trx *trx= (const Trx *) thd_get_ha_data(thd, evenkeel_hton);
-  return {trx ? trx->txn : nullptr, lock_wait_ms(thd), is_killed, thd};
+  return {trx ? trx->txn : nullptr, lock_wait_ms(thd), is_killed, thd, !checks_foreign_keys(thd)};
 }
 
 void ended(Trx *trx)
@@ -160,6 +162,8 @@ int statement_enters(THD *thd, bool locks)
       statement_begins(thd, trx);
     }
   }
+  if (trx->txn)
+    ek_set_foreign_key_checks(trx->txn, checks_foreign_keys(thd));
   trx->statement_locks|= locks;
   trans_register_ha(thd, false, evenkeel_hton, 0);
   if (in_transaction(thd))

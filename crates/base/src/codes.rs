@@ -123,6 +123,9 @@ codes! {
     ForeignKeyNeeds = Invalid, "a foreign key needs the table, index or column", "drop the foreign key, or the table that has it, first";
     ParentRowMissing = Invalid, "the row refers to a parent row that does not exist", "insert the parent row first, or give the key of an existing one";
     RowReferenced = Invalid, "rows of another table refer to this row", "delete those rows first, or change what they refer to";
+    ForeignKeyMissing = NotFound, "there is no such foreign key", "check the name against the table's definition";
+    CascadeTooDeep = Invalid, "a cascade of foreign keys is too deep", "change or delete the rows at its end first";
+    CascadeDuplicate = Duplicate, "a cascade of a foreign key would give two rows the same key", "change or delete one of the rows first";
     CatalogDamaged = Corrupt, "the catalog contradicts itself", "run evenkeel check; restore from a backup, or save the rest with evenkeel salvage";
     // -- evenkeel
     DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";

@@ -85,6 +85,12 @@ pub enum Fault {
     ParentNotLocked,
     /// The dispatcher of shared threads does not look at an actor that has just left its thread.
     ParkedUnseen,
+    /// A new foreign key is proved without a wait for transactions that wrote before it.
+    KeyProvedEarly,
+    /// A cascade leaves out rows that another transaction holds.
+    CascadeSkipsLocked,
+    /// An update by a cascade does not change the last index of its row.
+    CascadeForgetsIndex,
 }
 
 impl Fault {
@@ -127,6 +133,9 @@ impl Fault {
         Fault::ParentBarrierSkipped,
         Fault::ParentNotLocked,
         Fault::ParkedUnseen,
+        Fault::KeyProvedEarly,
+        Fault::CascadeSkipsLocked,
+        Fault::CascadeForgetsIndex,
     ];
 }
 

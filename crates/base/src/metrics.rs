@@ -142,6 +142,7 @@ metrics! {
     RowsInserted = "rows_inserted", "rows", "Rows inserted";
     RowsUpdated = "rows_updated", "rows", "Rows updated";
     RowsDeleted = "rows_deleted", "rows", "Rows deleted";
+    RowsCascaded = "rows_cascaded", "rows", "Rows deleted or updated because a foreign key cascades; `rows_deleted` and `rows_updated` count them too";
     StatisticsRefreshed = "statistics_refreshed", "count", "Times that the background refreshed the statistics of a table's keys";
     StatisticsBlockReadBytes = "statistics_block_read_bytes", "bytes", "The part of `run_block_read_bytes` that was read for the statistics of keys";
 }

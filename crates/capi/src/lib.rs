@@ -9,15 +9,17 @@
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
 //! two-phase recovery), `transaction` (begin to end, reads, changes,
 //! scans), `row` (what is read), `record` (rows put into records), `number` (auto-increment,
-//! watched waits), `alter` (changes of tables), `copy` (rows into a new
-//! table), `inspect` (figures, locks, checks), `repair`, `backup` (copies of the database),
-//! `statistics` (of keys), `messages` (to the administrator).
+//! watched waits), `alter` (changes of tables), `foreign_spec` and `foreign` (foreign keys), `copy`
+//! (rows into a new table), `inspect` (figures, locks, checks), `repair`, `backup` (copies of the
+//! database), `statistics` (of keys), `messages` (to the administrator).
 
 pub mod alter;
 pub mod backup;
 pub mod collations;
 pub mod copy;
 pub mod database;
+pub mod foreign;
+pub mod foreign_spec;
 pub mod inspect;
 pub mod messages;
 pub mod number;

@@ -73,6 +73,8 @@ fn open() -> *mut EkDatabase {
                 1,
                 indexes.as_ptr(),
                 1,
+                std::ptr::null(),
+                0,
                 0,
                 error,
             )

@@ -205,7 +205,8 @@ pub struct EkError {
     pub kind: EkKind,
     /// Its code: the index in `Code::ALL`, which the plugin's `errors.def` follows.
     pub code: i32,
-    /// For a duplicate: the name of the index, "primary" for the primary key; ends with 0.
+    /// For a duplicate: the name of the index, "primary" for the primary key. For a foreign key:
+    /// its name, a tab and the table that has it. Ends with 0.
     pub index: [u8; EK_NAME],
     /// The message; ends with 0.
     pub text: [u8; EK_TEXT],
@@ -252,6 +253,15 @@ pub fn catch<R>(failed: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)
 }
 
+/// The index of a duplicate; the foreign key of an error, a tab and the table that has the key.
+fn place(error: &Error) -> String {
+    if let Some(index) = error.context("index") {
+        return index.to_string();
+    }
+    let table = || error.context("child").or_else(|| error.context("table")).unwrap_or("");
+    error.context("constraint").map_or_else(String::new, |key| format!("{key}\t{}", table()))
+}
+
 /// Runs `body`; an error or a panic goes to `error`, and `failed` is returned.
 ///
 /// # Safety
@@ -263,9 +273,7 @@ pub unsafe fn fence<R>(
 ) -> R {
     let (kind, code, text, index) = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(done)) => return done,
-        Ok(Err(e)) => {
-            (kind(&e), e.code(), e.to_string(), e.context("index").unwrap_or("").to_string())
-        }
+        Ok(Err(e)) => (kind(&e), e.code(), e.to_string(), place(&e)),
         Err(_) => {
             let text = "the engine panicked; see the log".to_string();
             (EkKind::Internal, Code::Internal, text, String::new())

@@ -184,6 +184,8 @@ fn a_change_of_no_columns_changes_nothing() {
             1,
             null(),
             0,
+            null(),
+            0,
             0,
             error,
         );

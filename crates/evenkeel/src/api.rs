@@ -1,6 +1,7 @@
 //! What users see: the database, transactions, tables and indexes, options, figures.
 
 pub(crate) mod database;
+mod foreign;
 pub(crate) mod index_ref;
 pub(crate) mod inspect;
 pub(crate) mod options;

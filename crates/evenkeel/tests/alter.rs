@@ -43,7 +43,7 @@ fn all() -> TableChange {
             ColumnSpec::new("c", ColumnType::Int64).nullable(),
             ColumnSpec::new("d", ColumnType::Bytes { max: 5 }).default_value(&b"new"[..]),
         ],
-        mark: 0,
+        ..TableChange::default()
     }
 }
 

@@ -1,10 +1,11 @@
-//! Foreign keys through the library: after crashes, under every interleaving of a simulation, in
-//! the check, and in the superblock.
+//! Foreign keys through the library: after crashes, under every interleaving of a simulation, with
+//! cascades, beside the addition of a key, in the check, and in the superblock.
 
 use evenkeel::ValueRef::{Int, Null};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, Direction, Durability, Error, ForeignKeySpec,
-    IndexSpec, Isolation, Kind, Options, Range, Row, TableSpec, Value,
+    Access, BuildProgress, Code, ColumnSpec, ColumnType, Database, Direction, Durability, Error,
+    ForeignKeySpec, IndexSpec, Isolation, Kind, Metric, Options, Range, ReferenceAction, Row,
+    TableChange, TableSpec, Value, exactly,
 };
 use evenkeel_io::Env;
 use evenkeel_io::sim::{CrashPolicy, SimEnv};
@@ -20,13 +21,20 @@ fn parents() -> TableSpec {
     TableSpec::new().column(ColumnSpec::new("id", ColumnType::Int64)).primary_key(&["id"])
 }
 
-fn children() -> TableSpec {
+fn strangers() -> TableSpec {
     TableSpec::new()
         .column(ColumnSpec::new("id", ColumnType::Int64))
         .column(ColumnSpec::new("parent", ColumnType::Int64).nullable())
         .primary_key(&["id"])
         .index(IndexSpec::new("by_parent", &["parent"]))
-        .foreign_key(ForeignKeySpec::new("parent", &["parent"], "p", &["id"]))
+}
+
+fn key_to(parent: &str) -> ForeignKeySpec {
+    ForeignKeySpec::new("parent", &["parent"], parent, &["id"])
+}
+
+fn children() -> TableSpec {
+    strangers().foreign_key(key_to("p"))
 }
 
 fn open(env: Arc<dyn Env>) -> Database {
@@ -63,7 +71,12 @@ fn column(db: &Database, table: &str, at: usize) -> Vec<Value> {
 }
 
 fn orphans(db: &Database, child: &str) -> Vec<Value> {
-    let there: BTreeSet<String> = column(db, "p", 0).iter().map(|id| format!("{id:?}")).collect();
+    orphans_of(db, child, "p")
+}
+
+fn orphans_of(db: &Database, child: &str, parent: &str) -> Vec<Value> {
+    let there: BTreeSet<String> =
+        column(db, parent, 0).iter().map(|id| format!("{id:?}")).collect();
     let refers = column(db, child, 1).into_iter().filter(|value| *value != Value::Null);
     refers.filter(|value| !there.contains(&format!("{value:?}"))).collect()
 }
@@ -157,13 +170,18 @@ fn life(seed: u64, met: &Arc<Met>) -> Vec<Value> {
         Box::new(work) as Box<dyn FnOnce() + Send>
     };
     sim.run((0..3).map(session).collect());
-    left_by(sim, db, seed)
+    left_by(sim, db, seed, |db| orphans(db, "c"))
 }
 
-/// The orphans, behind a recovery if the power was cut.
-fn left_by(sim: SimEnv, db: Database, seed: u64) -> Vec<Value> {
+/// What is wrong, behind a recovery if the power was cut.
+fn left_by(
+    sim: SimEnv,
+    db: Database,
+    seed: u64,
+    wrong: impl Fn(&Database) -> Vec<Value> + Send + 'static,
+) -> Vec<Value> {
     match sim.disk().is_crashed() {
-        false => orphans(&db, "c"),
+        false => wrong(&db),
         true => {
             std::mem::forget(db);
             let sim = sim.crash(CrashPolicy::LoseAll, seed);
@@ -171,7 +189,7 @@ fn left_by(sim: SimEnv, db: Database, seed: u64) -> Vec<Value> {
             let after = sim.env();
             sim.run(vec![Box::new(move || {
                 let db = open(after);
-                let _ = send.send((orphans(&db, "c"), db.check().expect("checks").problems));
+                let _ = send.send((wrong(&db), db.check().expect("checks").problems));
             })]);
             let (left, problems) = end.try_recv().expect("the check after the crash ran");
             assert_eq!(left.is_empty(), problems.is_empty(), "seed {seed}: {problems:?}");
@@ -229,6 +247,228 @@ fn a_new_foreign_key_waits_for_deletes_that_do_not_know_it() {
         assert!(left.is_empty(), "seed {seed}: children of {left:?} have no parent");
     }
     println!("deletes refused: {}", refused.load(Ordering::Relaxed));
+}
+
+/// The tables of the cascades: `c` and `n` refer to `p`, `g` refers to `c`.
+fn create_cascading(db: &Database) {
+    use ReferenceAction::{Cascade, SetNull};
+    let key = |parent, on_delete| key_to(parent).on_delete(on_delete).on_update(Cascade);
+    db.create_table("p", &parents()).expect("creates");
+    for (name, key) in
+        [("c", key("p", Cascade)), ("n", key("p", SetNull)), ("g", key("c", Cascade))]
+    {
+        db.create_table(name, &strangers().foreign_key(key)).expect("creates");
+    }
+}
+
+fn orphans_of_cascades(db: &Database) -> Vec<Value> {
+    let of = [("c", "p"), ("n", "p"), ("g", "c")];
+    of.into_iter().flat_map(|(child, parent)| orphans_of(db, child, parent)).collect()
+}
+
+/// Sessions whose deletes and updates of parents cascade, while others insert children; a power cut
+/// in the middle. Returns the orphans.
+fn life_of_cascades(seed: u64, met: &Arc<Met>, cascaded: &AtomicU64) -> Vec<Value> {
+    let sim = SimEnv::new(seed);
+    let db = if !seed.is_multiple_of(3) { open_lazy(sim.env()) } else { open(sim.env()) };
+    create_cascading(&db);
+    let (made, made_child) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let session = |n: u64| {
+        let (made, made_child) = (made.clone(), made_child.clone());
+        let (db, met, rt, disk) = (db.clone(), met.clone(), sim.runtime(), sim.disk().clone());
+        let mut rng = evenkeel_io::Rng::new(seed * 10 + n);
+        let work = move || {
+            let levels = [Isolation::ReadCommitted, Isolation::RepeatableRead];
+            for step in 0..40 {
+                let next = |of: &AtomicI64| of.fetch_add(1, Ordering::Relaxed) + 1;
+                let parent = Int(made.load(Ordering::Relaxed) - rng.below(NEWEST) as i64);
+                let child = Int(made_child.load(Ordering::Relaxed) - rng.below(NEWEST) as i64);
+                let level = levels[rng.below(2) as usize];
+                let id = n as i64 * 1000 + step;
+                let done = run(&db, level, |txn| {
+                    match rng.below(10) {
+                        0 | 1 => txn.table("p")?.insert(&[Int(next(&made))]).map(drop),
+                        2 | 3 => txn.table("p")?.delete(&[parent]).map(drop),
+                        4 => {
+                            let to = Int(next(&made));
+                            txn.table("p")?.update(&[parent], &[(0, to)]).map(drop)
+                        }
+                        5 | 6 => {
+                            txn.table("c")?.insert(&[Int(next(&made_child)), parent]).map(drop)
+                        }
+                        7 => txn.table("n")?.insert(&[Int(id), parent]).map(drop),
+                        8 => txn.table("g")?.insert(&[Int(id), child]).map(drop),
+                        _ => txn.table("c")?.delete(&[child]).map(drop),
+                    }?;
+                    rt.step();
+                    Ok(())
+                });
+                if disk.is_crashed() {
+                    return;
+                }
+                met.note(&done);
+                if n == 0 && step == 25 && seed.is_multiple_of(2) {
+                    disk.crash_now();
+                    return;
+                }
+            }
+        };
+        Box::new(work) as Box<dyn FnOnce() + Send>
+    };
+    sim.run((0..3).map(session).collect());
+    cascaded.fetch_add(db.stats().get(Metric::RowsCascaded), Ordering::Relaxed);
+    left_by(sim, db, seed, orphans_of_cascades)
+}
+
+#[test]
+fn no_interleaving_and_no_crash_of_a_cascade_leaves_an_orphan() {
+    let (met, cascaded) = (Arc::new(Met::default()), AtomicU64::new(0));
+    for seed in 1..=150 {
+        let left = life_of_cascades(seed, &met, &cascaded);
+        assert!(left.is_empty(), "seed {seed}: rows with the parents {left:?} have none");
+    }
+    let met = met.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let cascaded = cascaded.load(Ordering::Relaxed);
+    println!("committed, without parent, with children, waits and deadlocks: {met:?}");
+    println!("rows cascaded: {cascaded}");
+    assert!(met[0] > 3000 && met[1] > 300 && met[2] == 0 && cascaded > 1000, "{met:?} {cascaded}");
+}
+
+/// A session that keeps the rule by reading only: it deletes parents without children, and inserts
+/// children of parents.
+fn by_reading(db: &Database, sim: &SimEnv, seed: u64, n: u64) -> Box<dyn FnOnce() + Send> {
+    let (db, rt, disk) = (db.clone(), sim.runtime(), sim.disk().clone());
+    let mut rng = evenkeel_io::Rng::new(seed * 10 + n);
+    Box::new(move || {
+        for step in 0..20 {
+            let parent = Int(20 + step - rng.below(3) as i64);
+            let deletes = rng.below(3) == 0;
+            let done = run(&db, Isolation::ReadCommitted, |txn| {
+                let (p, c) = (txn.table("p")?, txn.table("c")?);
+                if deletes {
+                    if c.index("by_parent")?.first(exactly(parent))?.is_none() {
+                        rt.step();
+                        p.delete(&[parent])?;
+                    }
+                } else if p.get(&[parent])?.is_some() {
+                    rt.step();
+                    c.insert(&[Int(n as i64 * 1000 + step), parent])?;
+                }
+                rt.step();
+                Ok(())
+            });
+            if disk.is_crashed() {
+                return;
+            }
+            Met::default().note(&done);
+        }
+    })
+}
+
+/// Such sessions, while the key is added; returns the orphans if the key is there in the end,
+/// behind a recovery if the power was cut. Counts keys added, refused, and there in the end.
+fn life_beside_an_addition(seed: u64, outcomes: &Arc<[AtomicU64; 3]>) -> Vec<Value> {
+    let sim = SimEnv::new(seed);
+    let db = if !seed.is_multiple_of(3) { open_lazy(sim.env()) } else { open(sim.env()) };
+    db.create_table("p", &parents()).expect("creates");
+    db.create_table("c", &strangers()).expect("creates");
+    run(&db, Isolation::ReadCommitted, |txn| {
+        (0..40).try_for_each(|id| txn.table("p")?.insert(&[Int(id)]).map(drop))
+    })
+    .expect("inserts");
+    let mut sessions: Vec<_> = (0..2).map(|n| by_reading(&db, &sim, seed, n)).collect();
+    let (adds, counts, disk) = (db.clone(), outcomes.clone(), sim.disk().clone());
+    sessions.push(Box::new(move || {
+        let progress = BuildProgress::default();
+        let done = adds.add_foreign_keys("c", &[key_to("p")], true, &progress);
+        if disk.is_crashed() {
+            return;
+        }
+        let at = match &done {
+            Ok(()) => 0,
+            Err(error) if error.code() == Code::ParentRowMissing => 1,
+            Err(error) => panic!("{error}"),
+        };
+        counts[at].fetch_add(1, Ordering::Relaxed);
+    }));
+    if seed.is_multiple_of(2) {
+        let (disk, rt) = (sim.disk().clone(), sim.runtime());
+        let mut rng = evenkeel_io::Rng::new(seed);
+        sessions.push(Box::new(move || {
+            (0..rng.below(200)).for_each(|_| rt.step());
+            disk.crash_now();
+        }));
+    }
+    sim.run(sessions);
+    let counts = outcomes.clone();
+    left_by(sim, db, seed, move |db| {
+        match db.definition("c").expect("there").foreign_keys.is_empty() {
+            true => Vec::new(),
+            false => {
+                counts[2].fetch_add(1, Ordering::Relaxed);
+                orphans(db, "c")
+            }
+        }
+    })
+}
+
+#[test]
+fn a_key_that_is_added_beside_writers_leaves_no_orphan() {
+    let outcomes = Arc::new([0; 3].map(AtomicU64::new));
+    for seed in 1..=400 {
+        let left = life_beside_an_addition(seed, &outcomes);
+        assert!(left.is_empty(), "seed {seed}: children of {left:?} have no parent");
+    }
+    let [added, refused, kept] = outcomes.each_ref().map(|count| count.load(Ordering::Relaxed));
+    println!("keys added: {added}, refused: {refused}, there in the end: {kept}");
+    assert!(added > 50 && refused > 10 && kept >= added / 2, "{added} {refused} {kept}");
+}
+
+/// Operations that have met the key look for nothing that went with it.
+#[test]
+fn a_key_is_dropped_with_its_index_beside_writers() {
+    let (met, dropped) = (Arc::new(Met::default()), Arc::new(AtomicU64::new(0)));
+    for seed in 1..=200 {
+        let sim = SimEnv::new(seed);
+        let db = open_lazy(sim.env());
+        db.create_table("p", &parents()).expect("creates");
+        db.create_table("c", &children()).expect("creates");
+        let session = |n: u64| {
+            let (db, met) = (db.clone(), met.clone());
+            let mut rng = evenkeel_io::Rng::new(seed * 10 + n);
+            let work = move || {
+                for step in 0..30 {
+                    let parent = Int(rng.below(3) as i64);
+                    met.note(&run(&db, Isolation::ReadCommitted, |txn| match rng.below(3) {
+                        0 => txn.table("p")?.insert_or_ignore(&[parent]).map(drop),
+                        1 => txn.table("p")?.delete(&[parent]).map(drop),
+                        _ => {
+                            let id = n as i64 * 1000 + step;
+                            txn.table("c")?.insert(&[Int(id), parent]).map(drop)
+                        }
+                    }));
+                }
+            };
+            Box::new(work) as Box<dyn FnOnce() + Send>
+        };
+        let mut sessions: Vec<_> = (0..3).map(session).collect();
+        let (drops, rt, count) = (db.clone(), sim.runtime(), dropped.clone());
+        sessions.push(Box::new(move || {
+            (0..seed % 40).for_each(|_| rt.step());
+            let change = TableChange {
+                drop_foreign_keys: vec!["parent".into()],
+                drop_indexes: vec!["by_parent".into()],
+                ..TableChange::default()
+            };
+            drops.alter_table("c", &change).expect("drops");
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        sim.run(sessions);
+    }
+    let met = met.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+    println!("committed, without parent, with children, waits and deadlocks: {met:?}");
+    assert!(met[..3].iter().all(|count| *count > 100), "{met:?}");
+    assert_eq!(dropped.load(Ordering::Relaxed), 200);
 }
 
 #[test]

@@ -12,9 +12,10 @@
 //!          [prefix varint], [collation varint, checksum u32])
 //! counter: 1, value varint
 //! statistics: 1, rows varint, count varint, (different values varint)
-//! foreign key: 1, parent table id varint, on delete u8, on update u8 (0 restrict, 1 no action),
-//!          columns varint
+//! foreign key: 1, parent table id varint, on delete u8, on update u8 (0 restrict, 1 no action,
+//!          2 cascade, 3 set null), columns varint
 //! foreign key column: 1, column id varint, parent's column id varint
+//! foreign key parent: 1
 //! ```
 //! Tables and indexes with a prefix or a collation in their parts begin with 2 instead of 1.
 
@@ -38,7 +39,9 @@ pub mod entry_kind {
     pub const FOREIGN_KEY: u8 = 6;
     /// A column of a foreign key: the number of the key * 32 + the position of the column.
     pub const FOREIGN_KEY_COLUMN: u8 = 7;
-    // Kinds 8 to 31 are reserved: dictionaries, wrapped keys.
+    /// The name of a foreign key's parent that does not exist, by the number of the key.
+    pub const FOREIGN_KEY_PARENT: u8 = 8;
+    // Kinds 9 to 31 are reserved: dictionaries, wrapped keys.
 }
 
 const VERSION: u64 = 1;
@@ -392,6 +395,10 @@ pub enum ReferenceAction {
     Restrict,
     /// As `Restrict`; a name of its own because programs show it.
     NoAction,
+    /// Rows that refer to the parent row are deleted with it, or get its new key.
+    Cascade,
+    /// Rows that refer to the parent row get NULL in the columns of the key.
+    SetNull,
 }
 
 impl ReferenceAction {
@@ -399,6 +406,8 @@ impl ReferenceAction {
         match self {
             ReferenceAction::Restrict => 0,
             ReferenceAction::NoAction => 1,
+            ReferenceAction::Cascade => 2,
+            ReferenceAction::SetNull => 3,
         }
     }
 
@@ -406,6 +415,8 @@ impl ReferenceAction {
         match r.u8()? {
             0 => Ok(ReferenceAction::Restrict),
             1 => Ok(ReferenceAction::NoAction),
+            2 => Ok(ReferenceAction::Cascade),
+            3 => Ok(ReferenceAction::SetNull),
             code => Err(r.newer(field, code)),
         }
     }
@@ -414,7 +425,8 @@ impl ReferenceAction {
 /// A foreign key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignKeyEntry {
-    /// The table that its rows refer to.
+    /// The table that its rows refer to; zero: it does not exist, and an entry of its own
+    /// (`ForeignKeyParentEntry`) has its name.
     pub parent: TableId,
     /// What a delete of a parent row does.
     pub on_delete: ReferenceAction,
@@ -447,10 +459,6 @@ impl ForeignKeyEntry {
                 _ => return Err(r.bad("number of columns of a foreign key")),
             },
         };
-        // Zero is kept for parents that do not exist yet.
-        if entry.parent == TableId::ZERO {
-            return Err(r.newer("parent", 0));
-        }
         r.finish()?;
         Ok(entry)
     }
@@ -461,7 +469,8 @@ impl ForeignKeyEntry {
 pub struct ForeignKeyColumnEntry {
     /// Its id in the table that has the key.
     pub column: u16,
-    /// The id of the parent's column whose values it has.
+    /// The id of the parent's column whose values it has; zero, with the column's name as the name
+    /// of the entry, if the parent does not exist.
     pub parent_column: u16,
 }
 
@@ -480,6 +489,25 @@ impl ForeignKeyColumnEntry {
         let (column, parent_column) = (u16_of(&mut r)?, u16_of(&mut r)?);
         r.finish()?;
         Ok(ForeignKeyColumnEntry { column, parent_column })
+    }
+}
+
+/// The parent of a foreign key while there is no such table; the entry's name is that table's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignKeyParentEntry;
+
+impl ForeignKeyParentEntry {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, VERSION);
+    }
+
+    /// Decodes. # Errors: `BadEncoding`, `NewerFormat`.
+    pub fn decode(body: &[u8]) -> Result<ForeignKeyParentEntry> {
+        let mut r = Reader::new(body, "catalog foreign key parent");
+        version(&mut r)?;
+        r.finish()?;
+        Ok(ForeignKeyParentEntry)
     }
 }
 
@@ -509,21 +537,32 @@ mod tests {
 
     #[test]
     fn foreign_keys_round_trip() {
-        let (on_delete, on_update) = (ReferenceAction::NoAction, ReferenceAction::Restrict);
+        use ReferenceAction::{Cascade, NoAction, Restrict, SetNull};
+        let (on_delete, on_update) = (NoAction, Restrict);
         let key = ForeignKeyEntry { parent: TableId(300), on_delete, on_update, columns: 32 };
         let mut body = Vec::new();
-        key.encode(&mut body);
-        assert_eq!(ForeignKeyEntry::decode(&body).expect("decodes"), key);
+        for (on_delete, on_update) in [(Cascade, SetNull), (SetNull, Cascade), (NoAction, Restrict)]
+        {
+            let key = ForeignKeyEntry { on_delete, on_update, ..key };
+            body.clear();
+            key.encode(&mut body);
+            assert_eq!(ForeignKeyEntry::decode(&body).expect("decodes"), key);
+        }
         (0..body.len()).for_each(|n| assert!(ForeignKeyEntry::decode(&body[..n]).is_err()));
-        for wrong in [
-            ForeignKeyEntry { parent: TableId::ZERO, ..key },
-            ForeignKeyEntry { columns: 0, ..key },
-            ForeignKeyEntry { columns: 33, ..key },
-        ] {
+        for wrong in [ForeignKeyEntry { columns: 0, ..key }, ForeignKeyEntry { columns: 33, ..key }]
+        {
             body.clear();
             wrong.encode(&mut body);
             assert!(ForeignKeyEntry::decode(&body).is_err(), "{wrong:?}");
         }
+        let awaiting = ForeignKeyEntry { parent: TableId::ZERO, ..key };
+        body.clear();
+        awaiting.encode(&mut body);
+        assert_eq!(ForeignKeyEntry::decode(&body).expect("decodes"), awaiting);
+        body.clear();
+        ForeignKeyParentEntry.encode(&mut body);
+        ForeignKeyParentEntry::decode(&body).expect("decodes");
+        [&[][..], &[2], &[1, 0]].map(|b| assert!(ForeignKeyParentEntry::decode(b).is_err()));
         let column = ForeignKeyColumnEntry { column: 700, parent_column: 3 };
         body.clear();
         column.encode(&mut body);

@@ -8,6 +8,8 @@ pub const COLUMNS_EVER_MAX: usize = 4_000;
 pub const INDEXES_MAX: usize = 64;
 /// Foreign keys of a table.
 pub const FOREIGN_KEYS_MAX: usize = 64;
+/// Operations of a cascade of foreign keys that follow from each other.
+pub const CASCADE_DEPTH_MAX: usize = 15;
 /// Parts of a key.
 pub const KEY_PARTS_MAX: usize = 32;
 /// A clustered key is at most page size / this.

@@ -431,6 +431,7 @@ fn types_and_catalog_decode_as_documented() {
         ("statistics", entry_kind::STATISTICS.into()),
         ("foreign key", entry_kind::FOREIGN_KEY.into()),
         ("foreign key column", entry_kind::FOREIGN_KEY_COLUMN.into()),
+        ("foreign key parent", entry_kind::FOREIGN_KEY_PARENT.into()),
     ];
     numbers("row.md", "catalog", &kinds);
 }

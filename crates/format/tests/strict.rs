@@ -589,10 +589,11 @@ fn page_ops_of_newer_versions_are_refused() {
 /// Bodies of the catalog: a name, bytes, and their decoder.
 type Body = (&'static str, Vec<u8>, fn(&[u8]) -> Result<()>);
 
-fn bodies() -> [Body; 7] {
+fn bodies() -> [Body; 8] {
     let parts = vec![catalog::PartEntry::whole(3, true)];
-    let mut bytes = [const { Vec::new() }; 7];
-    let [table, column, index, counter, statistics, foreign, foreign_column] = &mut bytes;
+    let mut bytes = [const { Vec::new() }; 8];
+    let [table, column, index, counter, statistics, foreign, foreign_column, foreign_parent] =
+        &mut bytes;
     let primary = parts.clone();
     let entry = catalog::TableEntry {
         tree: TreeId(5),
@@ -621,7 +622,9 @@ fn bodies() -> [Body; 7] {
     let parent = TableId(5);
     catalog::ForeignKeyEntry { parent, on_delete, on_update, columns: 2 }.encode(foreign);
     catalog::ForeignKeyColumnEntry { column: 4, parent_column: 6 }.encode(foreign_column);
-    let [table, column, index, counter, statistics, foreign, foreign_column] = bytes;
+    catalog::ForeignKeyParentEntry.encode(foreign_parent);
+    let [table, column, index, counter, statistics, foreign, foreign_column, foreign_parent] =
+        bytes;
     [
         ("table", table, |b| catalog::TableEntry::decode(b).map(|_| ())),
         ("column", column, |b| catalog::ColumnEntry::decode(b).map(|_| ())),
@@ -631,6 +634,9 @@ fn bodies() -> [Body; 7] {
         ("foreign key", foreign, |b| catalog::ForeignKeyEntry::decode(b).map(|_| ())),
         ("foreign key column", foreign_column, |b| {
             catalog::ForeignKeyColumnEntry::decode(b).map(|_| ())
+        }),
+        ("foreign key parent", foreign_parent, |b| {
+            catalog::ForeignKeyParentEntry::decode(b).map(|_| ())
         }),
     ]
 }
@@ -657,7 +663,8 @@ fn catalog_bodies_of_newer_versions_are_refused() {
                 ],
             ),
             "foreign key" => {
-                (&[1], &[("on delete", 2, Values(&[0, 1])), ("on update", 3, Values(&[0, 1]))])
+                let actions = Values(&[0, 1, 2, 3]);
+                (&[1], &[("on delete", 2, actions), ("on update", 3, actions)])
             }
             _ => (&[1], &[]),
         };

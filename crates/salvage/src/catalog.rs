@@ -6,8 +6,8 @@ use crate::leaves::KeyRange;
 use crate::picture::{Found, Picture};
 use evenkeel_base::{Code, Error, Result, TreeId};
 use evenkeel_format::catalog::{
-    ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, IndexEntry, PartEntry, TableEntry,
-    decode_counter, entry_kind,
+    ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, ForeignKeyParentEntry, IndexEntry,
+    PartEntry, TableEntry, decode_counter, entry_kind,
 };
 use evenkeel_format::limits::{KEY_PARTS_MAX, TABLE_NAME_BYTES_MAX};
 use evenkeel_format::{ColumnType, Value};
@@ -161,8 +161,10 @@ struct Loading {
     indexes: Vec<Index>,
     /// By number.
     foreign_keys: BTreeMap<u32, (String, ForeignKeyEntry)>,
-    /// By item.
-    foreign_key_columns: BTreeMap<u32, ForeignKeyColumnEntry>,
+    /// By item, with the name of the column of a parent that does not exist.
+    foreign_key_columns: BTreeMap<u32, (String, ForeignKeyColumnEntry)>,
+    /// Names of parents that do not exist, by number.
+    foreign_key_parents: BTreeMap<u32, String>,
     counter: u64,
 }
 
@@ -189,7 +191,11 @@ impl Loading {
             }
             entry_kind::FOREIGN_KEY_COLUMN => {
                 let column = ForeignKeyColumnEntry::decode(&from.body)?;
-                self.foreign_key_columns.insert(item, column);
+                self.foreign_key_columns.insert(item, (from.name, column));
+            }
+            entry_kind::FOREIGN_KEY_PARENT => {
+                ForeignKeyParentEntry::decode(&from.body)?;
+                self.foreign_key_parents.insert(item, from.name);
             }
             // Other counters, statistics, and kinds of later versions are not needed.
             _ => {}
@@ -226,7 +232,8 @@ impl Catalog {
                         Definition { name, entry, columns, indexes, foreign_keys: Vec::new() };
                     catalog.tables.push(Known { def, counter });
                     ids.push(id);
-                    keys.push((table.foreign_keys, table.foreign_key_columns));
+                    let parents = table.foreign_key_parents;
+                    keys.push((table.foreign_keys, table.foreign_key_columns, parents));
                 }
                 // A counter that was written during the DROP of its table.
                 None if columns.is_empty() && indexes.is_empty() => {}
@@ -239,8 +246,8 @@ impl Catalog {
                 }
             }
         }
-        for (at, (keys, columns)) in keys.into_iter().enumerate() {
-            catalog.name_foreign_keys(at, &ids, &keys, &columns);
+        for (at, (keys, columns, parents)) in keys.into_iter().enumerate() {
+            catalog.name_foreign_keys(at, &ids, &keys, (&columns, &parents));
         }
         Ok(catalog)
     }
@@ -251,20 +258,29 @@ impl Catalog {
         at: usize,
         ids: &[u32],
         keys: &BTreeMap<u32, (String, ForeignKeyEntry)>,
-        columns: &BTreeMap<u32, ForeignKeyColumnEntry>,
+        (columns, parents): (
+            &BTreeMap<u32, (String, ForeignKeyColumnEntry)>,
+            &BTreeMap<u32, String>,
+        ),
     ) {
         for (number, (name, entry)) in keys {
             let first = number.saturating_mul(KEY_PARTS_MAX as u32);
-            let columns = (0..u32::from(entry.columns)).map(|position| {
-                let column = columns.get(&first.saturating_add(position));
-                // No column has this id, so its name is lost.
-                column.map_or((u16::MAX, u16::MAX), |c| (c.column, c.parent_column))
-            });
-            let columns: Vec<(u16, u16)> = columns.collect();
+            let column = |position| columns.get(&first.saturating_add(position));
+            let positions = 0..u32::from(entry.columns);
+            // No column has this id, so its name is lost.
+            let ids_of = |position| {
+                column(position).map_or((u16::MAX, u16::MAX), |(_, c)| (c.column, c.parent_column))
+            };
+            let columns: Vec<(u16, u16)> = positions.clone().map(ids_of).collect();
+            let names = positions.map(|p| column(p).map_or("?", |(name, _)| name).to_string());
+            let names: Vec<String> = names.collect();
             let parent = ids.iter().position(|id| *id == entry.parent.0);
             let parent = parent.map(|parent| &self.tables[parent].def);
             let (actions, child) = ((entry.on_delete, entry.on_update), &self.tables[at].def);
-            let key = ForeignKey::new(child, parent, name, actions, &columns);
+            let mut key = ForeignKey::new(child, parent, name, actions, &columns);
+            if let Some(parent) = parents.get(number) {
+                (key.parent, key.parent_columns) = (parent.clone(), names);
+            }
             self.tables[at].def.foreign_keys.push(key);
         }
     }

@@ -72,8 +72,12 @@ impl Definition {
         for key in &def.foreign_keys {
             let of_parent = parent(key.parent).map(|parent| empty(TableDef::clone(&parent)));
             let actions = (key.on_delete, key.on_update);
-            let named =
+            let mut named =
                 ForeignKey::new(&made, of_parent.as_ref(), &key.name, actions, &key.columns);
+            if let Some(awaited) = &key.awaited {
+                named.parent.clone_from(&awaited.table);
+                named.parent_columns.clone_from(&awaited.columns);
+            }
             made.foreign_keys.push(named);
         }
         made

@@ -162,6 +162,8 @@ pub fn foreign_key(def: &Definition, key: &ForeignKey) -> String {
     let action = |action| match action {
         ReferenceAction::Restrict => "RESTRICT",
         ReferenceAction::NoAction => "NO ACTION",
+        ReferenceAction::Cascade => "CASCADE",
+        ReferenceAction::SetNull => "SET NULL",
     };
     let text = format!(
         "ALTER TABLE {} ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({}) ON DELETE {} ON \

@@ -7,8 +7,8 @@ use crate::picture::Picture;
 use crate::source::{From, Source, read_file};
 use evenkeel_base::{Code, Error, IndexId, Lsn, PageNo, Result};
 use evenkeel_format::catalog::{
-    ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, IndexEntry, StatisticsEntry, TableEntry,
-    decode_counter, entry_kind,
+    ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, ForeignKeyParentEntry, IndexEntry,
+    StatisticsEntry, TableEntry, decode_counter, entry_kind,
 };
 use evenkeel_format::node::Node;
 use evenkeel_format::overflow::{KIND_OVERFLOW, OverflowPage};
@@ -313,6 +313,9 @@ fn catalog(source: Source, out: &mut dyn Write) -> Result<()> {
             }
             entry_kind::FOREIGN_KEY_COLUMN => {
                 ForeignKeyColumnEntry::decode(body).map(|e| format!("foreign key column {e:?}"))
+            }
+            entry_kind::FOREIGN_KEY_PARENT => {
+                ForeignKeyParentEntry::decode(body).map(|_| "foreign key parent".to_string())
             }
             other => Ok(format!("kind {other}: {}", short(body))),
         };

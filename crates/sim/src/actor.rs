@@ -4,7 +4,7 @@
 
 use crate::kind::Kind;
 use crate::model::{Effects, Model, Own, Phase, describe};
-use crate::values::{B, N, V, table_spec, whole};
+use crate::values::{B, N, Row, V, table_spec, whole};
 use crate::verify::{Trouble, check_table, key_of, modelled};
 use evenkeel::{
     Access, Database, Durability, Error, Geometry, Isolation, Kind as ErrorKind, Options, Result,
@@ -12,6 +12,7 @@ use evenkeel::{
 };
 use evenkeel_base::sync::Mutex;
 use evenkeel_io::SimEnv;
+use std::collections::BTreeMap;
 
 /// Small sizes, so that rare paths are taken often.
 pub const SMALL: Geometry = Geometry {
@@ -40,6 +41,9 @@ pub fn open(sim: &SimEnv, geometry: Geometry) -> Result<Database> {
 
 /// Decides about a statement that failed on a full disk: true if it is to be repeated.
 pub type WhenFull<'a> = &'a dyn Fn(&Error) -> bool;
+
+/// A row that a statement changes: the table, the row's number, and the new row.
+pub type Effect = (String, i64, Option<Row>);
 
 /// A session with its model.
 pub struct Actor<'a> {
@@ -99,6 +103,49 @@ impl<'a> Actor<'a> {
             check_table(txn, &def, &expected, false)?;
         }
         Ok(())
+    }
+
+    /// The rows of a table as the open transaction must see them.
+    ///
+    /// # Errors
+    /// Those of beginning one.
+    pub fn rows(&mut self, name: &str) -> Result<BTreeMap<i64, Row>> {
+        let tree = key_of(&*self.db.definition(name)?, 0).0;
+        let mut rows: BTreeMap<i64, Row> = {
+            let model = self.model.lock();
+            let committed = model.table_at(tree, model.last());
+            committed.into_iter().map(|(id, row)| (id, row.clone())).collect()
+        };
+        let (_, own) = self.txn()?;
+        for (key, row) in own.effects.iter().filter(|(key, _)| key.0 == tree) {
+            match row {
+                Some(row) => rows.insert(key.1, row.clone()),
+                None => rows.remove(&key.1),
+            };
+        }
+        Ok(rows)
+    }
+
+    /// Executes a statement that changes these rows, of several tables.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn cascade(
+        &mut self,
+        mut f: impl FnMut(&mut Txn) -> Result<()>,
+        effects: &[Effect],
+    ) -> Result<()> {
+        self.statement(|actor| {
+            let keys =
+                effects.iter().map(|(name, id, _)| Ok(key_of(&*actor.db.definition(name)?, *id)));
+            let keys = keys.collect::<Result<Vec<_>>>()?;
+            let (txn, own) = actor.txn()?;
+            f(txn)?;
+            for (key, (.., row)) in keys.into_iter().zip(effects) {
+                own.set(key, row.clone());
+            }
+            Ok(())
+        })
     }
 
     /// Creates a table.

@@ -3,12 +3,14 @@
 //!
 //! `bodies` has the work of most scripts, `add_index` that of scripts which build indexes next to
 //! sessions, `closing` a close on a slow device, `below_sync` commits that do not wait for a sync,
-//! `temporary` the temporary tables that a restart drops, and `backup` a copy of the database.
+//! `temporary` the temporary tables that a restart drops, `cascades` rows with foreign keys, and
+//! `backup` a copy of the database.
 
 mod add_index;
 mod backup;
 mod below_sync;
 mod bodies;
+mod cascades;
 mod closing;
 mod common;
 mod seen;
@@ -200,6 +202,9 @@ pub fn verify(
     if script.name.starts_with("chains in") {
         check_freed(sim, db, model)?;
     }
+    if script.name == "cascades" {
+        cascades::check(db)?;
+    }
     if let "backup" | "armed backup" = script.name {
         backup::check(sim, script.name == "armed backup")?;
     }
@@ -340,6 +345,7 @@ pub fn scripts() -> Vec<Script> {
         script("chains in lists", 6, listed, 20, chain_lists, &[(OverflowChainsSaved, 12)]),
         script("chains in lists found", 1, listed, 20, chain_lists_found, &[]),
         script("chains in lists freed", 1, listed, 20, chains_freed, &[]),
+        script("cascades", 2, SMALL, 20, cascades::script, &[(RowsCascaded, 30)]),
         script("temporary tables", 2, SMALL, 40, temporary::script, &[(Commits, 8)]),
         script(
             "backup",

@@ -78,6 +78,9 @@ const ELSEWHERE: &[Fault] = &[
     Fault::ChildrenBeforeStamp,
     Fault::ParentBarrierSkipped,
     Fault::ParentNotLocked,
+    Fault::KeyProvedEarly,
+    Fault::CascadeSkipsLocked,
+    Fault::CascadeForgetsIndex,
 ];
 
 #[test]

@@ -7,6 +7,7 @@
 //! later change replaces.
 
 use crate::catalog::MARK;
+use crate::foreign::{Link, LinkList};
 use crate::load::Closed;
 use crate::rules::KeyRules;
 use crate::schema::{ColumnSpec, TableDef, check_index_name, check_name};
@@ -33,6 +34,11 @@ pub struct TableChange {
     pub widen_columns: Vec<(String, u32)>,
     /// Columns to add at the end; existing rows show their defaults.
     pub add_columns: Vec<ColumnSpec>,
+    /// Foreign keys to drop. Indexes, columns and tables that only they needed may go in the same
+    /// change.
+    pub drop_foreign_keys: Vec<String>,
+    /// Foreign keys that were proved (`Database::prove_foreign_keys`) and become permanent.
+    pub add_foreign_keys: Vec<String>,
     /// A number of the caller's, kept with the table (`Database::table_info`) until another change
     /// sets one or it is forgotten (`Database::forget_mark`); 0 for none. After a crash it tells
     /// the caller whether this change was made.
@@ -50,10 +56,13 @@ pub(crate) struct Changed<'t> {
     mark: u64,
 }
 
-impl<'t> Changed<'t> {
-    /// A table whose new definition has the same indexes and columns.
-    pub(crate) fn of(table: &'t Arc<Table>, def: TableDef) -> Changed<'t> {
-        Changed { table, def, gone: Vec::new(), moves: false, mark: 0 }
+impl Changed<'_> {
+    /// The links of keys that the new definition does not have.
+    fn foreign_keys_dropped(&self) -> Vec<Arc<Link>> {
+        let stays = |link: &Link| self.def.foreign_keys.iter().any(|k| k.number == link.key.number);
+        let mut links = self.table.links.own();
+        links.retain(|link| !link.is_provisional() && !stays(link));
+        links
     }
 }
 
@@ -66,12 +75,17 @@ impl TableChange {
             && self.rename_columns.is_empty()
             && self.widen_columns.is_empty()
             && self.add_columns.is_empty()
+            && self.drop_foreign_keys.is_empty()
+            && self.add_foreign_keys.is_empty()
     }
 
     /// Returns the changed definition and the removed indexes.
     fn apply(&self, old: &TableDef, rules: KeyRules) -> Result<(TableDef, Vec<IndexId>)> {
         let mut def = old.clone();
         let mut gone = Vec::new();
+        for name in &self.drop_foreign_keys {
+            def.drop_foreign_key(name)?;
+        }
         for name in &self.drop_indexes {
             gone.push(def.drop_index(name)?);
         }
@@ -278,7 +292,8 @@ impl Store {
         let mut changed = Vec::new();
         for (_, table, change) in &tables {
             let old = table.layout();
-            let (def, gone) = change.apply(&old.def, self.rules)?;
+            let (mut def, gone) = change.apply(&old.def, self.rules)?;
+            table.links.make_permanent(&change.add_foreign_keys, &mut def)?;
             let moves = change.moves(&old.def, &def);
             changed.push(Changed { table, def, gone, moves, mark: change.mark });
         }
@@ -288,6 +303,9 @@ impl Store {
                 new.map_or_else(|| (*table.layout().def).clone(), |changed| changed.def.clone())
             };
             table.links.check_after(&def_of)?;
+        }
+        if changes.iter().any(|(_, change)| !change.add_foreign_keys.is_empty()) {
+            self.announce_foreign_keys()?;
         }
         let mut closed = Vec::new();
         for Changed { table, .. } in changed.iter().filter(|c| c.moves) {
@@ -357,13 +375,17 @@ impl Store {
 
     /// Makes changed definitions durable in one transaction, then publishes them.
     pub(crate) fn publish_changes(self: &Arc<Self>, changes: Vec<Changed<'_>>) -> Result<()> {
-        let mut layouts = Vec::new();
+        let (mut layouts, mut dropped) = (Vec::new(), Vec::new());
         for change in &changes {
+            dropped.push(change.foreign_keys_dropped());
             layouts.push(self.next_layout(&change.table.layout(), change.def.clone())?);
         }
         self.change_catalog(|txn| {
-            for (change, layout) in changes.iter().zip(&layouts) {
+            for ((change, layout), dropped) in changes.iter().zip(&layouts).zip(&dropped) {
                 let id = layout.def.id;
+                for link in dropped {
+                    self.remove_foreign_key(txn, id, &link.key)?;
+                }
                 for index in &change.gone {
                     self.remove_index(txn, id, *index)?;
                 }
@@ -374,8 +396,11 @@ impl Store {
             }
             Ok(())
         })?;
+        dropped.iter().flatten().for_each(LinkList::cut);
         for (Changed { table, mark, .. }, layout) in changes.into_iter().zip(layouts) {
             let tree = table.state().tree.clone();
+            table.links.are_permanent(&layout.def);
+            self.note_awaiting(&layout.def);
             table.publish(&self.rt, TableState { layout, tree });
             if mark != 0 {
                 table.mark.store(mark, Ordering::SeqCst);
@@ -416,6 +441,15 @@ impl Store {
     pub fn drop_column(self: &Arc<Self>, table: &str, column: &str) -> Result<()> {
         let drop_columns = vec![column.to_string()];
         self.alter_table(table, &TableChange { drop_columns, ..TableChange::default() })
+    }
+
+    /// Drops a foreign key of a table: one change of the catalog, which waits for nobody.
+    ///
+    /// # Errors
+    /// `TableMissing`, `ForeignKeyMissing`, `TableBusy`.
+    pub fn drop_foreign_key(self: &Arc<Self>, table: &str, name: &str) -> Result<()> {
+        let drop_foreign_keys = vec![name.to_string()];
+        self.alter_table(table, &TableChange { drop_foreign_keys, ..TableChange::default() })
     }
 
     /// Renames a column.

@@ -247,7 +247,7 @@ impl TableTxn {
         }
         if layout.key.is_empty()
             || layout.indexes.iter().any(|i| i.checks_unique() || i.stores())
-            || !layout.def.foreign_keys.is_empty()
+            || table.links.get().is_some_and(|links| !links.parents.is_empty())
         {
             return Ok(false);
         }

@@ -238,7 +238,7 @@ impl Store {
     }
 
     /// The wait of a barrier: like a lock wait, with a timeout; `cancel` ends it at once (F1).
-    fn wait_writers(&self, table: &Table, progress: &BuildProgress) -> Result<()> {
+    pub(crate) fn wait_writers(&self, table: &Table, progress: &BuildProgress) -> Result<()> {
         *progress.inner.waits_for.lock() = Some(table.users_event());
         let wait = self.build_wait(progress);
         let waited = table.wait_writers(&self.rt, wait, &|| progress.check());

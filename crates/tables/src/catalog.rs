@@ -25,7 +25,7 @@ use evenkeel_runs::IndexSpec as RunSpec;
 use evenkeel_tree::{Direction, Tree};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The system table.
 pub(crate) const TABLE: TableId = TableId(1);
@@ -60,6 +60,8 @@ pub(crate) struct Catalog {
     pub table: Arc<Table>,
     by_name: RwLock<BTreeMap<String, Arc<Table>>>,
     next: [Counter; 3],
+    /// A table has or had a foreign key that waits for its parent.
+    pub may_await: AtomicBool,
 }
 
 fn system_def(tree: &Tree, page_size: usize) -> Result<TableDef> {
@@ -86,6 +88,7 @@ impl Catalog {
             table,
             by_name: RwLock::default(),
             next: [(); 3].map(|()| Counter::new(FIRST_ID)),
+            may_await: AtomicBool::new(false),
         })
     }
 
@@ -199,7 +202,8 @@ impl Loading {
                 self.statistics.insert(IndexId(item), StatisticsEntry::decode(body)?);
             }
             entry_kind::FOREIGN_KEY => self.foreign_keys.take_key(item, name, body)?,
-            entry_kind::FOREIGN_KEY_COLUMN => self.foreign_keys.take_column(item, body)?,
+            entry_kind::FOREIGN_KEY_COLUMN => self.foreign_keys.take_column(item, name, body)?,
+            entry_kind::FOREIGN_KEY_PARENT => self.foreign_keys.take_parent(item, name, body)?,
             _ => return Err(unknown_kind(table, kind)),
         }
         Ok(())
@@ -224,7 +228,7 @@ impl Store {
                     Some(next) if kind == entry_kind::COUNTER => {
                         next.restart(decode_counter(body)?)
                     }
-                    _ if kind > entry_kind::FOREIGN_KEY_COLUMN => {
+                    _ if kind > entry_kind::FOREIGN_KEY_PARENT => {
                         return Err(unknown_kind(0, kind));
                     }
                     _ => return Err(damaged(0, "unknown next id")),

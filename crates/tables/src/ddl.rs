@@ -6,9 +6,9 @@
 //! memory. Trees and runs that a crash leaves without a catalog row are removed after the next
 //! start. No row is rewritten.
 
-use crate::alter::Changed;
 use crate::catalog::{AUTO_INCREMENT, COUNTERS, NextId, run_spec};
 use crate::foreign::foreign_keys_of;
+use crate::foreign_names::{TableRename, children_of};
 use crate::schema::{TableDef, TableSpec, check_table_name};
 use crate::statistics::CLUSTERED;
 use crate::store::Store;
@@ -55,12 +55,12 @@ impl Store {
         let wait = SchemaWait::default();
         // In the order of rename: tables first, then names.
         let parents = self.parents_of(name, spec, temporary)?;
-        let mut held = Vec::new();
-        for parent in &parents {
-            held.push(self.lock_ddl(&parent.layout().def.name, parent, &wait)?);
-        }
+        let children = self.tables_awaiting(name);
+        let mut concerned: Vec<_> = parents.iter().chain(&children).cloned().collect();
+        let _held = self.hold_tables(&mut concerned, &wait)?;
         let _names = self.lock(&self.names, &wait)?;
         self.check_free(name)?;
+        Self::check_same(&children, &self.tables_awaiting(name))?;
         let rules = self.rules;
         // Check with placeholder ids before any are used.
         let mut def = TableDef::new(TableId::ZERO, name, spec, || IndexId::ZERO, rules)?;
@@ -73,18 +73,24 @@ impl Store {
             self.announce_foreign_keys()?;
         }
         self.number_indexes(&mut def)?;
+        let rebound = self.bind_to(&def, None, &children)?;
         let tree = self.new_tree(&mut def)?;
         let layout = Arc::new(Layout::new(Arc::new(def), 1, rules)?);
         let table = Table::new(TableState { layout: layout.clone(), tree: tree.clone() }, 0, 0);
         table.set_temporary(temporary);
-        let put = |txn: &mut TableTxn| self.put_table(txn, &layout.def);
+        let put = |txn: &mut TableTxn| {
+            self.put_table(txn, &layout.def)?;
+            self.put_rebound(txn, &rebound)
+        };
         let made = self.change_catalog_of(&table, put);
         let born = made.inspect_err(|_| self.forget_tree(&tree))?;
         for index in &layout.def.indexes {
             self.runs.add_index(run_spec(index));
         }
         table.set_born(born);
+        self.note_awaiting(&layout.def);
         self.link_new(&table, &parents)?;
+        self.publish_rebound(rebound, Some(&table))?;
         self.catalog.put(name, table.clone());
         if !temporary {
             self.tell_of_indexed_key(&layout.def);
@@ -230,19 +236,33 @@ impl Store {
 
     fn drop_table_now(self: &Arc<Self>, name: &str, wait: &SchemaWait<'_>) -> Result<()> {
         let table = self.table(name)?;
-        let _ddl = self.lock_ddl(name, &table, wait)?;
-        table.links.check_unreferenced(&table)?;
+        let children = match wait.leaves_children {
+            true => children_of(&table),
+            false => Vec::new(),
+        };
+        let mut concerned = vec![table.clone()];
+        concerned.extend(children.iter().cloned());
+        let _held = self.hold_tables(&mut concerned, wait)?;
+        match wait.leaves_children {
+            true => Self::check_same(&children, &children_of(&table))?,
+            false => table.links.check_unreferenced(&table)?,
+        }
+        let rebound = self.leave_awaiting(&table, &children)?;
         table.close(&self.rt, self.lock_wait(), wait)?;
         let state = table.state();
         // Threads that write the counter without using the table find it gone afterwards.
         let counter = table.auto.raise.lock(&self.rt, Cause::Schema);
-        let remove = |txn: &mut TableTxn| self.remove_table(txn, &state.layout.def);
+        let remove = |txn: &mut TableTxn| {
+            self.remove_table(txn, &state.layout.def)?;
+            self.put_rebound(txn, &rebound)
+        };
         let done = self.change_catalog_of(&table, remove);
         if let Err(error) = done {
             table.reopen(false);
             return Err(error);
         }
         self.catalog.remove(name);
+        self.publish_rebound(rebound, None)?;
         table.links.unlink(&table);
         table.reopen(true);
         drop(counter);
@@ -288,16 +308,51 @@ impl Store {
         to: &str,
         wait: &SchemaWait<'_>,
     ) -> Result<()> {
+        self.rename_as(&TableRename { from, to, ..TableRename::default() }, wait)
+    }
+
+    /// As `rename_table_with`, with what a rename changes besides.
+    ///
+    /// # Errors
+    /// As `rename_table_with`; `ForeignKeyInvalid` if the table lacks what a key needs.
+    pub fn rename_as(
+        self: &Arc<Self>,
+        given: &TableRename<'_>,
+        wait: &SchemaWait<'_>,
+    ) -> Result<()> {
+        let (from, to) = (given.from, given.to);
+        let replaced = given.replaced.and_then(|name| self.catalog.find(name));
         let table = self.table(from)?;
-        let _ddl = self.lock_ddl(from, &table, wait)?;
+        let heirs = || {
+            let mut heirs = self.tables_awaiting(to);
+            heirs.extend(replaced.iter().flat_map(children_of));
+            heirs.retain(|child| !Arc::ptr_eq(child, &table));
+            heirs.sort_by_key(|child| child.id());
+            heirs.dedup_by_key(|child| child.id());
+            heirs
+        };
+        let children = heirs();
+        let mut concerned = vec![table.clone()];
+        concerned.extend(replaced.iter().chain(&children).cloned());
+        let _held = self.hold_tables(&mut concerned, wait)?;
         let _names = self.lock(&self.names, wait)?;
         self.check_free(to)?;
+        Self::check_same(&children, &heirs())?;
         let mut def = (*table.layout().def).clone();
         def.name = to.to_string();
+        for key in &mut def.foreign_keys {
+            if let Some((_, name)) = given.foreign_keys.iter().find(|(from, _)| *from == key.name) {
+                key.name.clone_from(name);
+            }
+        }
+        let replaced = replaced.as_ref().map(|replaced| replaced.layout().def.clone());
+        let mut rebound = self.bind_to(&def, replaced.as_deref(), &children)?;
+        rebound.push(self.renamed(&table, def, replaced.as_deref())?);
         // The new name may be a permanent one. The sync of this change makes all earlier changes of
         // the table durable as well, because they precede it in the log.
         table.set_temporary(false);
-        self.publish_changes(vec![Changed::of(&table, def)])?;
+        self.change_catalog(|txn| self.put_rebound(txn, &rebound))?;
+        self.publish_rebound(rebound, Some(&table))?;
         self.catalog.rename(from, to);
         Ok(())
     }
@@ -336,7 +391,9 @@ impl Store {
     ) -> Result<()> {
         let table = self.table(name)?;
         let _ddl = self.lock_ddl(name, &table, wait)?;
-        table.links.check_unreferenced(&table)?;
+        if !wait.leaves_children {
+            table.links.check_unreferenced(&table)?;
+        }
         table.close(&self.rt, self.lock_wait(), wait)?;
         let done = self.rt.freeing(|| self.truncate_closed(&table, restart));
         table.reopen(false);

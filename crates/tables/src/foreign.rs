@@ -2,6 +2,9 @@
 //! links in memory between the tables that have such keys (children) and those they refer to
 //! (parents).
 //!
+//! A link is what row operations enforce. The link of a key that is being added is *provisional*:
+//! it is enforced, and the catalog does not have the key yet (`foreign_add`).
+//!
 //! A key names tables and columns by their ids, so renames leave it as it is. It needs an index of
 //! the child, or its clustered key, that begins with its columns, and a unique key of the parent
 //! that has exactly its columns. A definition for which this does not hold is refused, and so is a
@@ -12,7 +15,8 @@ use crate::table::Table;
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{Code, Error, Result, TableId};
 use evenkeel_format::catalog::{
-    ForeignKeyColumnEntry, ForeignKeyEntry, IndexState, PartEntry, ReferenceAction,
+    ForeignKeyColumnEntry, ForeignKeyEntry, ForeignKeyParentEntry, IndexState, PartEntry,
+    ReferenceAction,
 };
 use evenkeel_format::{ColumnType, limits};
 use std::collections::BTreeMap;
@@ -34,6 +38,9 @@ pub struct ForeignKeySpec {
     pub on_delete: ReferenceAction,
     /// What a change of a parent row's key does.
     pub on_update: ReferenceAction,
+    /// The parent need not exist: the key then waits for a table of its name, and refuses every row
+    /// that refers to something.
+    pub may_await: bool,
 }
 
 impl ForeignKeySpec {
@@ -53,6 +60,16 @@ impl ForeignKeySpec {
             ..ForeignKeySpec::default()
         }
     }
+    /// Sets what a delete of a parent row does.
+    #[must_use]
+    pub fn on_delete(self, on_delete: ReferenceAction) -> ForeignKeySpec {
+        ForeignKeySpec { on_delete, ..self }
+    }
+    /// Sets what a change of a parent row's key does.
+    #[must_use]
+    pub fn on_update(self, on_update: ReferenceAction) -> ForeignKeySpec {
+        ForeignKeySpec { on_update, ..self }
+    }
 }
 
 /// A foreign key in the catalog's form.
@@ -62,14 +79,25 @@ pub struct ForeignKeyDef {
     pub number: u32,
     /// Its name.
     pub name: String,
-    /// The table that its rows refer to.
+    /// The table that its rows refer to; zero while there is no such table.
     pub parent: TableId,
     /// What a delete of a parent row does.
     pub on_delete: ReferenceAction,
     /// What a change of a parent row's key does.
     pub on_update: ReferenceAction,
-    /// Ids of its columns, each with that of the parent's column.
+    /// Ids of its columns, each with that of the parent's column (zero without a parent).
     pub columns: Vec<(u16, u16)>,
+    /// The parent that it waits for.
+    pub awaited: Option<Awaited>,
+}
+
+/// A table that a foreign key names and that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The name of the table.
+    pub table: String,
+    /// The names of its columns, one for each column of the key.
+    pub columns: Vec<String>,
 }
 
 /// The key of the parent that has a foreign key's columns.
@@ -81,7 +109,7 @@ pub(crate) enum KeyOf {
     Index(usize),
 }
 
-fn invalid(name: &str, why: impl std::fmt::Display) -> Error {
+pub(crate) fn invalid(name: &str, why: impl std::fmt::Display) -> Error {
     Error::new(Code::ForeignKeyInvalid).with("constraint", name).with("why", why)
 }
 
@@ -92,6 +120,22 @@ fn same_type(a: ColumnType, b: ColumnType) -> bool {
         | (ColumnType::Text { .. }, ColumnType::Text { .. }) => true,
         (a, b) => a == b,
     }
+}
+
+impl TableDef {
+    /// Removes a foreign key. # Errors: `ForeignKeyMissing`.
+    pub(crate) fn drop_foreign_key(&mut self, name: &str) -> Result<()> {
+        let count = self.foreign_keys.len();
+        self.foreign_keys.retain(|key| key.name != name);
+        match self.foreign_keys.len() < count {
+            true => Ok(()),
+            false => Err(missing(&self.name, name)),
+        }
+    }
+}
+
+pub(crate) fn missing(table: &str, name: &str) -> Error {
+    Error::new(Code::ForeignKeyMissing).with("table", table).with("constraint", name)
 }
 
 impl ForeignKeyDef {
@@ -130,6 +174,22 @@ impl ForeignKeyDef {
         index.map(KeyOf::Index).or(clustered.then_some(KeyOf::Clustered))
     }
 
+    /// Checks that the child has what the key needs of it.
+    ///
+    /// # Errors
+    /// The reason why it has not.
+    pub(crate) fn check_child(&self, child: &TableDef) -> std::result::Result<(), String> {
+        for (id, _) in &self.columns {
+            if child.column_by_id(*id).is_none_or(|column| !column.is_live()) {
+                return Err(format!("a column of {} is gone", child.name));
+            }
+        }
+        match self.child_key(child) {
+            Some(_) => Ok(()),
+            None => Err(format!("table {} has no index that begins with its columns", child.name)),
+        }
+    }
+
     /// Checks that two definitions have what the key needs.
     ///
     /// # Errors
@@ -145,6 +205,10 @@ impl ForeignKeyDef {
                 column.cloned().ok_or_else(|| format!("a column of {} is gone", def.name))
             };
             let (column, of_parent) = (live(child, *id)?, live(parent, *parent_id)?);
+            let sets_null = [self.on_delete, self.on_update].contains(&ReferenceAction::SetNull);
+            if sets_null && !column.entry.nullable {
+                return Err(format!("SET NULL: column {} takes no NULL", column.name));
+            }
             if !same_type(column.entry.ty, of_parent.entry.ty) {
                 return Err(format!(
                     "column {} is of type {}, column {} of the parent of type {}",
@@ -199,43 +263,69 @@ pub(crate) fn foreign_keys_of(
     }
     let mut keys: Vec<ForeignKeyDef> = Vec::new();
     for (number, spec) in (1..).zip(&spec.foreign_keys) {
-        crate::schema::check_name(&spec.name)?;
         if keys.iter().any(|key| key.name == spec.name) {
             return Err(invalid(&spec.name, "a foreign key of this name exists"));
         }
-        let named = |table: &&Arc<Table>| table.layout().def.name == spec.parent;
-        let parent = match spec.parent == def.name {
-            true => Arc::new(def.clone()),
-            false => match parents.iter().find(named) {
-                Some(table) => table.layout().def.clone(),
-                None => return Err(Error::new(Code::TableMissing).with("table", &spec.parent)),
-            },
-        };
-        let key = ForeignKeyDef {
-            number,
-            name: spec.name.clone(),
-            parent: parent.id,
-            on_delete: spec.on_delete,
-            on_update: spec.on_update,
-            columns: pairs(spec, def, &parent)?,
-        };
-        key.check(def, &parent).map_err(|why| invalid(&spec.name, why))?;
-        keys.push(key);
+        keys.push(foreign_key_of(def, number, spec, parents)?);
     }
     Ok(keys)
 }
 
+/// Makes one foreign key of a table; as `foreign_keys_of`.
+///
+/// # Errors
+/// As `foreign_keys_of`; `TableMissing`.
+pub(crate) fn foreign_key_of(
+    def: &TableDef,
+    number: u32,
+    spec: &ForeignKeySpec,
+    parents: &[Arc<Table>],
+) -> Result<ForeignKeyDef> {
+    crate::schema::check_name(&spec.name)?;
+    let named = |table: &&Arc<Table>| table.layout().def.name == spec.parent;
+    let parent = match spec.parent == def.name {
+        true => Some(Arc::new(def.clone())),
+        false => parents.iter().find(named).map(|table| table.layout().def.clone()),
+    };
+    let mut key = ForeignKeyDef {
+        number,
+        name: spec.name.clone(),
+        parent: parent.as_ref().map_or(TableId::ZERO, |parent| parent.id),
+        on_delete: spec.on_delete,
+        on_update: spec.on_update,
+        columns: pairs(spec, def, parent.as_deref())?,
+        awaited: None,
+    };
+    match parent {
+        Some(parent) => key.check(def, &parent),
+        None if spec.may_await => {
+            let (table, columns) = (spec.parent.clone(), spec.parent_columns.clone());
+            key.awaited = Some(Awaited { table, columns });
+            key.check_child(def)
+        }
+        None => return Err(Error::new(Code::TableMissing).with("table", &spec.parent)),
+    }
+    .map_err(|why| invalid(&spec.name, why))?;
+    Ok(key)
+}
+
 /// Ids of the columns of a requested key.
-fn pairs(spec: &ForeignKeySpec, child: &TableDef, parent: &TableDef) -> Result<Vec<(u16, u16)>> {
+fn pairs(
+    spec: &ForeignKeySpec,
+    child: &TableDef,
+    parent: Option<&TableDef>,
+) -> Result<Vec<(u16, u16)>> {
     let (columns, of_parent) = (&spec.columns, &spec.parent_columns);
     if columns.len() != of_parent.len() || !(1..=limits::KEY_PARTS_MAX).contains(&columns.len()) {
         let error = invalid(&spec.name, "it needs as many columns of the parent as of its own");
         return Err(error.with("columns", columns.len()).with("parent_columns", of_parent.len()));
     }
     let mut pairs: Vec<(u16, u16)> = Vec::new();
-    for (column, of_parent) in columns.iter().zip(of_parent) {
-        let pair = (child.column(column)?.id, parent.column(of_parent)?.id);
-        if pairs.iter().any(|(a, b)| *a == pair.0 || *b == pair.1) {
+    for (at, (column, name)) in columns.iter().zip(of_parent).enumerate() {
+        let of_parent_id = parent.map_or(Ok(0), |parent| parent.column(name).map(|c| c.id))?;
+        let pair = (child.column(column)?.id, of_parent_id);
+        let twice = of_parent[..at].contains(name) || pairs.iter().any(|(a, _)| *a == pair.0);
+        if twice {
             return Err(invalid(&spec.name, "a column twice in one key"));
         }
         pairs.push(pair);
@@ -247,7 +337,9 @@ fn pairs(spec: &ForeignKeySpec, child: &TableDef, parent: &TableDef) -> Result<V
 #[derive(Default)]
 pub(crate) struct ForeignLoading {
     keys: BTreeMap<u32, (String, ForeignKeyEntry)>,
-    columns: BTreeMap<u32, ForeignKeyColumnEntry>,
+    columns: BTreeMap<u32, (String, ForeignKeyColumnEntry)>,
+    /// Names of parents that do not exist.
+    parents: BTreeMap<u32, String>,
 }
 
 /// The item of the catalog's entry of a column of a key.
@@ -261,8 +353,15 @@ impl ForeignLoading {
         Ok(())
     }
 
-    pub fn take_column(&mut self, item: u32, body: &[u8]) -> Result<()> {
-        self.columns.insert(item, ForeignKeyColumnEntry::decode(body)?);
+    pub fn take_column(&mut self, item: u32, name: &str, body: &[u8]) -> Result<()> {
+        let entry = ForeignKeyColumnEntry::decode(body)?;
+        self.columns.insert(item, (name.to_string(), entry));
+        Ok(())
+    }
+
+    pub fn take_parent(&mut self, item: u32, name: &str, body: &[u8]) -> Result<()> {
+        ForeignKeyParentEntry::decode(body)?;
+        self.parents.insert(item, name.to_string());
         Ok(())
     }
 
@@ -273,18 +372,34 @@ impl ForeignLoading {
             if !(1..=limits::FOREIGN_KEYS_MAX as u32).contains(&number) {
                 return Err("number of a foreign key");
             }
-            let mut columns = Vec::new();
+            let (mut columns, mut names) = (Vec::new(), Vec::new());
             for position in 0..usize::from(entry.columns) {
                 let column = self.columns.remove(&column_item(number, position));
-                let column = column.ok_or("a column of a foreign key is missing")?;
+                let (name, column) = column.ok_or("a column of a foreign key is missing")?;
                 columns.push((column.column, column.parent_column));
+                names.push(name);
             }
             let ForeignKeyEntry { parent, on_delete, on_update, .. } = entry;
-            keys.push(ForeignKeyDef { number, name, parent, on_delete, on_update, columns });
+            let awaited = match (self.parents.remove(&number), parent == TableId::ZERO) {
+                (Some(table), true) if names.iter().all(|name| !name.is_empty()) => {
+                    Some(Awaited { table, columns: names })
+                }
+                (None, false) if names.iter().all(String::is_empty) => None,
+                _ => return Err("the parent of a foreign key"),
+            };
+            keys.push(ForeignKeyDef {
+                number,
+                name,
+                parent,
+                on_delete,
+                on_update,
+                columns,
+                awaited,
+            });
         }
-        match self.columns.is_empty() {
+        match self.columns.is_empty() && self.parents.is_empty() {
             true => Ok(keys),
-            false => Err("a column of no foreign key"),
+            false => Err("a part of no foreign key"),
         }
     }
 }
@@ -294,12 +409,69 @@ pub(crate) struct Link {
     pub key: ForeignKeyDef,
     child: Weak<Table>,
     parent: Weak<Table>,
+    /// The catalog does not have the key yet.
+    provisional: AtomicBool,
+    /// The key was dropped.
+    dropped: AtomicBool,
+    /// The key has another parent, or another name, and a link of its own for that.
+    replaced: AtomicBool,
 }
 
 impl Link {
     pub fn new(key: ForeignKeyDef, child: &Arc<Table>, parent: &Arc<Table>) -> Arc<Link> {
         let (child, parent) = (Arc::downgrade(child), Arc::downgrade(parent));
-        Arc::new(Link { key, child, parent })
+        Arc::new(Link::between(key, child, parent))
+    }
+
+    fn between(key: ForeignKeyDef, child: Weak<Table>, parent: Weak<Table>) -> Link {
+        let [provisional, dropped, replaced] = [false; 3].map(AtomicBool::new);
+        Link { key, child, parent, provisional, dropped, replaced }
+    }
+
+    /// True once another link stands for the key. An operation that goes by this one and has not
+    /// written its row yet begins anew, behind the barrier.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::SeqCst)
+    }
+
+    /// As `new`, for a key that the catalog does not have yet.
+    pub fn provisional(key: ForeignKeyDef, child: &Arc<Table>, parent: &Arc<Table>) -> Arc<Link> {
+        let link = Link::new(key, child, parent);
+        link.provisional.store(true, Ordering::SeqCst);
+        link
+    }
+
+    /// True until the catalog has the key.
+    pub fn is_provisional(&self) -> bool {
+        self.provisional.load(Ordering::SeqCst)
+    }
+
+    /// True once the key was dropped; what it needed may be gone. An operation that has entered
+    /// both tables before it asks keeps what the key needs.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::SeqCst)
+    }
+
+    /// The catalog has the key.
+    pub fn set_permanent(&self) {
+        self.provisional.store(false, Ordering::SeqCst);
+    }
+
+    /// A key that waits for its parent.
+    pub fn awaiting(key: ForeignKeyDef, child: &Arc<Table>) -> Arc<Link> {
+        Arc::new(Link::between(key, Arc::downgrade(child), Weak::new()))
+    }
+
+    /// As `awaiting`, for a key that the catalog does not have yet.
+    pub fn provisional_awaiting(key: ForeignKeyDef, child: &Arc<Table>) -> Arc<Link> {
+        let link = Link::awaiting(key, child);
+        link.provisional.store(true, Ordering::SeqCst);
+        link
+    }
+
+    /// True if the key waits for its parent.
+    pub fn is_awaiting(&self) -> bool {
+        self.key.awaited.is_some()
     }
 
     /// The table that has the key, unless it is dropped.
@@ -311,6 +483,16 @@ impl Link {
     pub fn parent(&self) -> Result<Arc<Table>> {
         self.parent.upgrade().ok_or_else(|| Error::internal("the parent of a foreign key is gone"))
     }
+}
+
+/// An operation whose row left a key, while rows that refer to the key are changed.
+pub(crate) struct CascadeStep {
+    /// The table of the row.
+    pub table: Arc<Table>,
+    /// The row is updated; otherwise it is deleted.
+    pub updates: bool,
+    /// The foreign key by which rows are changed now.
+    pub link: Arc<Link>,
 }
 
 /// The foreign keys that concern a table.
@@ -339,6 +521,9 @@ impl LinkList {
         let mut links = self.links.write();
         let mut changed = (**links).clone();
         change(&mut changed);
+        // Which of several errors a row meets first does not depend on the order of changes.
+        changed.parents.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+        changed.children.sort_by(|a, b| a.key.name.cmp(&b.key.name));
         self.any
             .store(!changed.parents.is_empty() || !changed.children.is_empty(), Ordering::SeqCst);
         *links = Arc::new(changed);
@@ -348,6 +533,68 @@ impl LinkList {
     pub fn link(link: &Arc<Link>, child: &Table, parent: &Table) {
         child.links.change(|links| links.parents.push(link.clone()));
         parent.links.change(|links| links.children.push(link.clone()));
+    }
+
+    /// Removes a link from both its tables.
+    pub fn cut(link: &Arc<Link>) {
+        link.dropped.store(true, Ordering::SeqCst);
+        LinkList::detach(link);
+    }
+
+    /// Removes a link for which another one stands.
+    pub fn replace(link: &Arc<Link>) {
+        link.replaced.store(true, Ordering::SeqCst);
+        LinkList::detach(link);
+    }
+
+    /// The link that stands for the key of a replaced one, unless the key is dropped.
+    pub fn successor(&self, link: &Link) -> Option<Arc<Link>> {
+        let own = self.own().into_iter();
+        own.filter(|own| !own.is_replaced()).find(|own| own.key.number == link.key.number)
+    }
+
+    fn detach(link: &Arc<Link>) {
+        let both = [link.child(), link.parent.upgrade()];
+        for table in both.iter().flatten() {
+            table.links.change(|links| {
+                links.parents.retain(|l| !Arc::ptr_eq(l, link));
+                links.children.retain(|l| !Arc::ptr_eq(l, link));
+            });
+        }
+    }
+
+    /// The links of the table's own keys.
+    pub fn own(&self) -> Vec<Arc<Link>> {
+        self.get().map(|links| links.parents.clone()).unwrap_or_default()
+    }
+
+    /// Adds proved keys to the definition of their table.
+    ///
+    /// # Errors
+    /// `ForeignKeyMissing` if a name is of none of them; `ForeignKeyInvalid` if another key has it.
+    pub fn make_permanent(&self, names: &[String], def: &mut TableDef) -> Result<()> {
+        for name in names {
+            let links = self.own();
+            let proved = links.iter().find(|link| link.is_provisional() && link.key.name == *name);
+            let proved = proved.ok_or_else(|| missing(&def.name, name))?;
+            if def.foreign_keys.iter().any(|key| key.name == *name) {
+                return Err(invalid(name, "a foreign key of this name exists"));
+            }
+            def.foreign_keys.push(proved.key.clone());
+        }
+        def.foreign_keys.sort_by_key(|key| key.number);
+        Ok(())
+    }
+
+    /// The catalog has the keys of this definition.
+    pub fn are_permanent(&self, def: &TableDef) {
+        let has = |link: &Link| def.foreign_keys.iter().any(|k| k.number == link.key.number);
+        self.own().iter().filter(|link| has(link)).for_each(|link| link.set_permanent());
+    }
+
+    /// Adds a link without a parent to its table.
+    pub fn await_parent(link: &Arc<Link>, child: &Table) {
+        child.links.change(|links| links.parents.push(link.clone()));
     }
 
     /// Removes the links of a dropped table from their other tables.
@@ -374,15 +621,24 @@ impl LinkList {
         Ok(())
     }
 
-    /// Checks that every link has what it needs when its tables have these definitions.
+    /// Checks that every link has what it needs when its tables have these definitions. A key that
+    /// its table's definition no longer has needs nothing.
     ///
     /// # Errors
     /// `ForeignKeyNeeds`.
     pub fn check_after(&self, def_of: &dyn Fn(&Arc<Table>) -> TableDef) -> Result<()> {
         for link in self.get().iter().flat_map(|links| links.parents.iter().chain(&links.children))
         {
-            let (Some(child), parent) = (link.child(), link.parent()?) else { continue };
-            let checked = link.key.check(&def_of(&child), &def_of(&parent));
+            let Some(child) = link.child() else { continue };
+            let def = def_of(&child);
+            let stays = |key: &ForeignKeyDef| key.number == link.key.number;
+            if !link.is_provisional() && !def.foreign_keys.iter().any(stays) {
+                continue;
+            }
+            let checked = match link.is_awaiting() {
+                true => link.key.check_child(&def),
+                false => link.key.check(&def, &def_of(&link.parent()?)),
+            };
             checked.map_err(|why| needs(&link.key, &child).with("why", why))?;
         }
         Ok(())
@@ -400,10 +656,11 @@ fn needs(key: &ForeignKeyDef, child: &Table) -> Error {
 /// # Errors
 /// `ForeignKeyNeeds`.
 pub(crate) fn check_loadable(table: &Table) -> Result<()> {
-    match table.layout().def.foreign_keys.first() {
+    match table.links.own().first() {
         None => Ok(()),
-        Some(key) => {
-            Err(needs(key, table).with("why", "rows of a table with foreign keys are inserted"))
+        Some(link) => {
+            Err(needs(&link.key, table)
+                .with("why", "rows of a table with foreign keys are inserted"))
         }
     }
 }

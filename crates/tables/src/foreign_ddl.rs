@@ -12,7 +12,9 @@ use crate::table::{Table, TableState};
 use crate::transaction::TableTxn;
 use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Code, Error, Result, TableId};
-use evenkeel_format::catalog::{ForeignKeyColumnEntry, ForeignKeyEntry, entry_kind};
+use evenkeel_format::catalog::{
+    ForeignKeyColumnEntry, ForeignKeyEntry, ForeignKeyParentEntry, entry_kind,
+};
 use std::sync::Arc;
 
 impl Store {
@@ -51,7 +53,11 @@ impl Store {
     ) -> Result<Vec<Arc<Table>>> {
         let mut parents = Vec::new();
         for key in &spec.foreign_keys {
-            let parent = (key.parent != name).then(|| self.table(&key.parent)).transpose()?;
+            let parent = match self.table(&key.parent) {
+                _ if key.parent == name => None,
+                Err(error) if key.may_await && error.code() == Code::TableMissing => None,
+                found => Some(found?),
+            };
             if temporary || parent.as_ref().is_some_and(|parent| parent.is_temporary()) {
                 let error = Error::new(Code::ForeignKeyInvalid).with("constraint", &key.name);
                 return Err(error.with("why", "a temporary table has no foreign keys"));
@@ -78,9 +84,18 @@ impl Store {
             body.clear();
             ForeignKeyColumnEntry { column, parent_column }.encode(&mut body);
             let item = column_item(number, position);
-            self.put_entry(txn, (table.0, entry_kind::FOREIGN_KEY_COLUMN, item), "", &body)?;
+            let name = key.awaited.as_ref().map_or("", |awaited| &awaited.columns[position]);
+            self.put_entry(txn, (table.0, entry_kind::FOREIGN_KEY_COLUMN, item), name, &body)?;
         }
-        Ok(())
+        let of_parent = (table.0, entry_kind::FOREIGN_KEY_PARENT, number);
+        match &key.awaited {
+            Some(awaited) => {
+                body.clear();
+                ForeignKeyParentEntry.encode(&mut body);
+                self.put_entry(txn, of_parent, &awaited.table, &body)
+            }
+            None => self.remove_entry(txn, of_parent),
+        }
     }
 
     pub(crate) fn remove_foreign_key(
@@ -90,6 +105,7 @@ impl Store {
         key: &ForeignKeyDef,
     ) -> Result<()> {
         self.remove_entry(txn, (table.0, entry_kind::FOREIGN_KEY, key.number))?;
+        self.remove_entry(txn, (table.0, entry_kind::FOREIGN_KEY_PARENT, key.number))?;
         (0..key.columns.len()).try_for_each(|position| {
             let item = column_item(key.number, position);
             self.remove_entry(txn, (table.0, entry_kind::FOREIGN_KEY_COLUMN, item))
@@ -100,6 +116,10 @@ impl Store {
     /// holds.
     pub(crate) fn link_new(&self, table: &Arc<Table>, parents: &[Arc<Table>]) -> Result<()> {
         for key in &table.layout().def.foreign_keys {
+            if key.awaited.is_some() {
+                LinkList::await_parent(&Link::awaiting(key.clone(), table), table);
+                continue;
+            }
             let own = std::slice::from_ref(table);
             let parent = own.iter().chain(parents).find(|parent| parent.id() == key.parent);
             let parent = parent.ok_or_else(|| Error::internal("a parent that was not found"))?;
@@ -113,7 +133,7 @@ impl Store {
 
     /// Waits for the operations that are in their final step in a table; later ones begin with the
     /// links as they are now.
-    fn pass_barrier(&self, table: &Table) -> Result<()> {
+    pub(crate) fn pass_barrier(&self, table: &Table) -> Result<()> {
         let old = table.state();
         let layout = self.next_layout(&old.layout, TableDef::clone(&old.layout.def))?;
         table.publish(&self.rt, TableState { layout, tree: old.tree.clone() });
@@ -124,11 +144,17 @@ impl Store {
     pub(crate) fn link_all(&self) -> Result<()> {
         for table in self.catalog.tables() {
             let def = table.layout().def.clone();
+            self.note_awaiting(&def);
             for key in &def.foreign_keys {
                 let damaged = |what: String| {
                     let error = Error::new(Code::CatalogDamaged).with("table", &def.name);
                     error.with("constraint", &key.name).with("what", what)
                 };
+                if key.awaited.is_some() {
+                    key.check_child(&def).map_err(damaged)?;
+                    LinkList::await_parent(&Link::awaiting(key.clone(), &table), &table);
+                    continue;
+                }
                 let parent = self.catalog.by_id(key.parent);
                 let parent = parent.ok_or_else(|| damaged("its parent is missing".to_string()))?;
                 key.check(&def, &parent.layout().def).map_err(damaged)?;

@@ -11,6 +11,8 @@
 //! an undecided transaction, INS or DEL, is waited for. In the other order a child that reads the
 //! key before the stamp and writes its row after the look would be left without a parent.
 //!
+//! If the foreign key says so, rows of the child are changed then instead (`foreign_cascade`).
+//!
 //! MATCH SIMPLE: a key with a NULL refers to nothing. A row may refer to itself.
 
 use crate::buffers::Buffers;
@@ -26,6 +28,7 @@ use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{
     Code, CommitTable, Error, Lsn, Result, Snapshot, Stamp, TxnId, TxnState, UndoNo,
 };
+use evenkeel_format::catalog::ReferenceAction;
 use evenkeel_format::record::{RowKind, cell_flags, entry_op};
 use evenkeel_format::{Value, ValueRef};
 use evenkeel_tree::Direction;
@@ -38,12 +41,35 @@ type ValueAt<'a, 'v> = &'a dyn Fn(usize) -> Result<ValueRef<'v>>;
 
 /// A key that a row loses, and to which rows of a child may refer.
 pub(crate) struct LeftKey {
-    link: Arc<Link>,
-    table: Arc<Table>,
+    pub link: Arc<Link>,
+    pub table: Arc<Table>,
     space: LockSpace,
     key: Vec<u8>,
     /// By the columns of the foreign key.
-    values: Vec<Value>,
+    pub values: Vec<Value>,
+    /// The values that the row has now; none if it is deleted.
+    pub new: Option<Vec<Value>>,
+}
+
+impl LeftKey {
+    /// What is to happen to rows that refer to the key.
+    pub fn action(&self) -> ReferenceAction {
+        match self.new {
+            None => self.link.key.on_delete,
+            Some(_) => self.link.key.on_update,
+        }
+    }
+
+    /// Rows of the child refer to the key, and it cannot be left.
+    #[cold]
+    pub fn refused(&self, child: &Table) -> Error {
+        let key = shown(self.values.iter().map(|value| value.as_ref().brief()));
+        Error::new(Code::RowReferenced)
+            .with("table", &self.table.layout().def.name)
+            .with("constraint", &self.link.key.name)
+            .with("child", &child.layout().def.name)
+            .with("key", key)
+    }
 }
 
 /// What an update owes to foreign keys: locks on parents' keys, and keys that its row loses.
@@ -64,7 +90,7 @@ enum Seen {
 }
 
 /// The values of a key in the order of a table's parts; `side` takes the table's column of a pair.
-fn in_order<'v>(
+pub(crate) fn in_order<'v>(
     link: &Link,
     parts: &[KeyColumn],
     state: &TableState,
@@ -88,14 +114,18 @@ pub(crate) fn values_of<'v>(
 ) -> Result<Option<Vec<ValueRef<'v>>>> {
     let mut values = Vec::with_capacity(link.key.columns.len());
     for pair in &link.key.columns {
-        let at = state.layout.columns.iter().position(|column| column.id == side(pair));
-        let at = at.ok_or_else(|| Error::internal("a foreign key has an unknown column"))?;
-        match value(at)? {
+        match value(position(state, side(pair))?)? {
             ValueRef::Null => return Ok(None),
             value => values.push(value),
         }
     }
     Ok(Some(values))
+}
+
+/// The position of a column of a foreign key.
+pub(crate) fn position(state: &TableState, id: u16) -> Result<usize> {
+    let at = state.layout.columns.iter().position(|column| column.id == id);
+    at.ok_or_else(|| Error::internal("a foreign key has an unknown column"))
 }
 
 /// The parent's key that has these values: where it is locked, which key it is, its bytes. `None`
@@ -209,6 +239,10 @@ impl TableTxn {
             return Ok(held);
         };
         for link in &links.parents {
+            // The row gets the key of a row that this operation has just changed.
+            if self.cascade.last().is_some_and(|step| Arc::ptr_eq(&step.link, link)) {
+                continue;
+            }
             let Some(values) = values_of(link, state, |pair| pair.0, new)? else { continue };
             if let Some(old) = old
                 && values_of(link, state, |pair| pair.0, old)?.as_ref() == Some(&values)
@@ -234,8 +268,21 @@ impl TableTxn {
         (table, state, new): (&Arc<Table>, &Arc<TableState>, ValueAt<'_, 'v>),
         values: &[ValueRef<'v>],
     ) -> Result<Option<(LockSpace, Vec<u8>)>> {
-        let parent = link.parent()?;
-        self.enter(&parent, Use::Read)?;
+        if let Some(awaited) = link.key.awaited.as_ref().filter(|_| !link.is_replaced()) {
+            return Err(no_parent_row(link, table, &awaited.table, values));
+        }
+        let parent = link.parent();
+        let entered = parent.and_then(|parent| self.enter(&parent, Use::Read).map(|()| parent));
+        if link.is_dropped() {
+            return Ok(None);
+        }
+        if link.is_replaced() {
+            return match table.links.successor(link) {
+                Some(link) => self.hold_parent(&link, (table, state, new), values),
+                None => Ok(None),
+            };
+        }
+        let parent = entered?;
         loop {
             self.inner.check_cancel()?;
             let refers_to_self = Arc::ptr_eq(&parent, table);
@@ -374,14 +421,22 @@ impl TableTxn {
         for link in &links.children {
             let Some(values) = values_of(link, state, |pair| pair.1, old)? else { continue };
             let Some((space, _, key)) = parent_key(link, state, &values)? else { continue };
+            // With the same key in other bytes (another case) the row takes those along.
+            let takes_along = link.key.on_update == ReferenceAction::Cascade;
             if let Some(new) = new
-                && let Some(values) = values_of(link, state, |pair| pair.1, new)?
-                && parent_key(link, state, &values)?.is_some_and(|(.., new)| new == key)
+                && let Some(new) = values_of(link, state, |pair| pair.1, new)?
+                && parent_key(link, state, &new)?.is_some_and(|(.., new)| new == key)
+                && (new == values || !takes_along)
             {
                 continue;
             }
             let values = values.iter().map(|value| ValueRef::to_owned(*value)).collect();
-            let left_key = LeftKey { link: link.clone(), table: table.clone(), space, key, values };
+            let of_pair =
+                |new: ValueAt<'_, '_>, id| new(position(state, id)?).map(|value| value.to_owned());
+            let all = |new| link.key.columns.iter().map(|pair| of_pair(new, pair.1)).collect();
+            let new = new.map(all).transpose()?;
+            let (link, table) = (link.clone(), table.clone());
+            let left_key = LeftKey { link, table, space, key, values, new };
             if fault_injection::is(Fault::ChildrenBeforeStamp) {
                 self.check_left_key(&left_key)?;
                 continue;
@@ -418,7 +473,7 @@ impl TableTxn {
     }
 
     fn check_left_key(&mut self, left: &LeftKey) -> Result<()> {
-        let LeftKey { link, table, space, key, values } = left;
+        let LeftKey { link, space, key, values, .. } = left;
         self.store.rt.step();
         if !self.store.txns.check_write(&self.inner, *space, key).is_empty() {
             self.store.txns.wait_written(&self.inner, *space, key, self.deadline())?;
@@ -429,19 +484,19 @@ impl TableTxn {
             Err(error) if error.code() == Code::TableMissing && child.is_gone() => return Ok(()),
             entered => entered?,
         }
+        if link.is_dropped() {
+            return Ok(());
+        }
+        let cascades = matches!(left.action(), ReferenceAction::Cascade | ReferenceAction::SetNull);
         loop {
             self.inner.check_cancel()?;
             let state = child.state();
             match self.child_now(link, &state, values)? {
                 Seen::Missing => return Ok(()),
-                Seen::There => {
-                    let key = shown(values.iter().map(|value| value.as_ref().brief()));
-                    return Err(Error::new(Code::RowReferenced)
-                        .with("table", &table.layout().def.name)
-                        .with("constraint", &link.key.name)
-                        .with("child", &state.layout.def.name)
-                        .with("key", key));
+                Seen::There | Seen::Undecided(_) if cascades => {
+                    return self.cascade(left, &child);
                 }
+                Seen::There => return Err(left.refused(&child)),
                 Seen::Undecided(other) => self.wait_txn(other)?,
                 Seen::Undone(key, stamp) => {
                     self.store.roll_back_on_touch(&state.tree, &key, stamp)?;
@@ -492,9 +547,14 @@ fn parent_missing(
     parent: &TableState,
     values: &[ValueRef<'_>],
 ) -> Error {
+    no_parent_row(link, table, &parent.layout.def.name, values)
+}
+
+#[cold]
+fn no_parent_row(link: &Link, table: &Table, parent: &str, values: &[ValueRef<'_>]) -> Error {
     Error::new(Code::ParentRowMissing)
         .with("table", &table.layout().def.name)
         .with("constraint", &link.key.name)
-        .with("parent", &parent.layout.def.name)
+        .with("parent", parent)
         .with("key", shown(values.iter().map(|value| value.brief())))
 }

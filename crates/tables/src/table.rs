@@ -31,7 +31,8 @@ fn used_by_loader() -> Error {
     Error::new(Code::TableBusy).with("why", why)
 }
 
-/// How a schema change waits for the transactions that use its table, and for other schema changes.
+/// How a schema change waits for the transactions that use its table and for other schema changes,
+/// and what it may leave behind.
 #[derive(Clone, Copy, Default)]
 pub struct SchemaWait<'a> {
     /// The user that is not waited for.
@@ -40,6 +41,9 @@ pub struct SchemaWait<'a> {
     pub timeout: Option<Duration>,
     /// Ends the wait with `StatementCancelled` by returning true; called each tenth of a second.
     pub cancelled: Option<&'a dyn Fn() -> bool>,
+    /// A table that foreign keys of other tables refer to may be dropped or emptied: keys to a
+    /// dropped one wait for a table of its name.
+    pub leaves_children: bool,
 }
 
 /// Interval at which a wait checks for cancellation.

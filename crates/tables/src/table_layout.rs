@@ -2,6 +2,7 @@
 //! of each index entry and the columns that it gives back. Immutable; a schema change makes a new
 //! one with a higher epoch (F1).
 
+use crate::foreign::KeyOf;
 use crate::rules::KeyRules;
 use crate::schema::{IndexDef, TableDef};
 use crate::values::Columns;
@@ -390,6 +391,14 @@ impl Layout {
     /// Bytes of the shortest row in the present format.
     pub(crate) fn row_bytes_min(&self) -> Result<usize> {
         Ok(self.version(self.def.entry.row_version)?.layout.row_bytes_min())
+    }
+
+    /// The parts of a key.
+    pub(crate) fn key_parts(&self, of: KeyOf) -> &[KeyColumn] {
+        match of {
+            KeyOf::Clustered => &self.key,
+            KeyOf::Index(at) => &self.indexes[at].parts,
+        }
     }
 
     /// Rejects a table whose rows never fit a leaf: columns of fixed length cannot leave the row.

@@ -2,6 +2,7 @@
 //! Dropping it rolls back. Row work is in `write`, `read` and `scan`.
 
 use crate::buffers::Held;
+use crate::foreign::CascadeStep;
 use crate::liveness::Liveness;
 use crate::locker::{Growing, Locker};
 use crate::read::ReadView;
@@ -74,6 +75,8 @@ pub struct TableTxn {
     judges_conflicts: bool,
     /// Rows that break a foreign key are refused.
     pub(crate) checks_foreign_keys: bool,
+    /// The operations above the present one, of a cascade.
+    pub(crate) cascade: Vec<CascadeStep>,
     /// Shared with its scans, once it has had one.
     liveness: Option<Liveness>,
     ended: bool,
@@ -112,6 +115,7 @@ impl TableTxn {
             lock_wait,
             judges_conflicts: true,
             checks_foreign_keys: true,
+            cascade: Vec::new(),
             liveness: None,
             ended: false,
         }

@@ -76,7 +76,7 @@ impl<'a> Target<'a> {
         Target { key, found_by, read: None }
     }
 
-    fn read(row: &'a Row) -> Target<'a> {
+    pub fn read(row: &'a Row) -> Target<'a> {
         Target { key: row.key(), found_by: None, read: Some(row) }
     }
 }
@@ -512,7 +512,8 @@ impl TableTxn {
             // Entries that the transaction's own snapshot does not show become its own.
             let renews = expect.1 & cell_flags::STAMPED != 0 && self.passes_over(expect.0);
             for (at, index) in layout.indexes.iter().enumerate() {
-                if renews || changes.iter().any(|c| index.depends_on(c.0)) {
+                let differs = renews || changes.iter().any(|c| index.depends_on(c.0));
+                if differs && !self.forgets_index(layout, at) {
                     diff_entry(index, at, (&old, renews), &value, b)?;
                 }
             }

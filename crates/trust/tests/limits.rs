@@ -2,10 +2,10 @@
 //! beyond. `EVENKEEL_UPDATE_ROWS` is the number of rows of the large update (5M in `make test`),
 //! `EVENKEEL_BUILD_ROWS` that of the table whose indexes are built (5M in the release ladder).
 
-use evenkeel::ValueRef::{Bytes, Int};
+use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
     Access, Code, ColumnSpec, ColumnType, Database, ForeignKeySpec, Geometry, IndexSpec, Isolation,
-    Kind, Options, TableRef, TableSpec, Value,
+    Kind, Options, ReferenceAction, TableRef, TableSpec, Value,
 };
 use evenkeel_format::limits;
 use evenkeel_io::{Env, MemEnv};
@@ -229,6 +229,30 @@ fn limits_hold_at_the_limit_and_one_beyond() {
     assert_eq!(beyond.expect_err("beyond").code(), Code::ForeignKeyInvalid);
     let check = db.check().expect("check");
     assert_eq!((check.rows, check.problems.len()), (1, 0), "{:?}", check.problems);
+}
+
+#[test]
+fn a_cascade_of_foreign_keys_has_a_depth() {
+    let db = Database::open_with("db", Options::in_memory()).expect("opens");
+    let key = ForeignKeySpec::new("up", &["up"], "tree", &["id"]);
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("id", ColumnType::Int64))
+        .column(ColumnSpec::new("up", ColumnType::Int64).nullable())
+        .primary_key(&["id"])
+        .index(IndexSpec::new("by_up", &["up"]))
+        .foreign_key(key.on_delete(ReferenceAction::Cascade));
+    db.create_table("tree", &spec).expect("creates");
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begins");
+    let tree = txn.table("tree").expect("there");
+    tree.insert(&[Int(0), Null]).expect("inserts");
+    // As many rows below the one that is deleted as operations follow from its delete.
+    let rows = (limits::CASCADE_DEPTH_MAX + 1) as i64;
+    (1..=rows).for_each(|id| {
+        tree.insert(&[Int(id), Int(id - 1)]).expect("inserts");
+    });
+    let beyond = tree.delete(&[Int(0)]).expect_err("CASCADE_DEPTH_MAX + 1");
+    assert_eq!(beyond.code(), Code::CascadeTooDeep);
+    assert!(tree.delete(&[Int(1)]).expect("at the limit"));
 }
 
 /// Checks that a test tries each constant of `format::limits` at the limit and one beyond.

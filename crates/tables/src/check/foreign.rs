@@ -11,9 +11,32 @@ use std::sync::Arc;
 impl Checker<'_> {
     pub(super) fn foreign_keys(&mut self) -> Result<()> {
         let table = self.store.table(&self.name)?;
-        for link in table.links.get().iter().flat_map(|links| &links.parents) {
-            self.foreign_key(link)?;
+        // Rows may break a key that is still being added.
+        for link in table.links.own().iter().filter(|link| !link.is_provisional()) {
+            match &link.key.awaited {
+                Some(awaited) => self.awaiting(link, &awaited.table)?,
+                None => self.foreign_key(link)?,
+            }
         }
+        Ok(())
+    }
+
+    /// Without a parent every row that refers to something refers to nothing.
+    fn awaiting(&mut self, link: &Arc<Link>, parent: &str) -> Result<()> {
+        let mut rows = 0;
+        self.rows(&mut |check, row| {
+            let values = values_of(link, &check.state, |pair| pair.0, &|at| row.value(at))?;
+            rows += usize::from(values.is_some());
+            Ok(())
+        })?;
+        if rows > 0 {
+            let name = &link.key.name;
+            self.problem(format!(
+                "foreign key {name}: {rows} rows refer to rows of table {parent}, which does not \
+                 exist"
+            ));
+        }
+        self.report.rows_without_parent += rows as u64;
         Ok(())
     }
 

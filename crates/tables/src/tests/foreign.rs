@@ -9,7 +9,7 @@ fn column(name: &str, ty: ColumnType) -> ColumnSpec {
 }
 
 /// (id int primary key, code text unique null, n int).
-fn parent_spec() -> TableSpec {
+pub(super) fn parent_spec() -> TableSpec {
     TableSpec::new()
         .column(column("id", ColumnType::Int64))
         .column(column("code", ColumnType::Text { max: 20 }).nullable())
@@ -19,7 +19,7 @@ fn parent_spec() -> TableSpec {
 }
 
 /// (id int primary key, parent int null, code text null), keys on both.
-fn child_spec() -> TableSpec {
+pub(super) fn child_spec() -> TableSpec {
     TableSpec::new()
         .column(column("id", ColumnType::Int64))
         .column(column("parent", ColumnType::Int64).nullable())
@@ -42,7 +42,7 @@ fn family(db: &Db) -> (Arc<Table>, Arc<Table>) {
     (parent, child)
 }
 
-fn refused<T: std::fmt::Debug>(done: Result<T>, code: Code, names: &[&str]) -> Error {
+pub(super) fn refused<T: std::fmt::Debug>(done: Result<T>, code: Code, names: &[&str]) -> Error {
     let error = done.expect_err("is refused");
     assert_eq!(error.code(), code, "{error}");
     let text = error.to_string();

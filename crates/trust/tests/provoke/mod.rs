@@ -6,8 +6,8 @@ pub mod layers;
 use evenkeel::ValueRef::{Int, Null, Text};
 use evenkeel::{
     Access, BuildProgress, Code, Collations, ColumnSpec, ColumnType, Database, Error,
-    ForeignKeySpec, Geometry, IndexSpec, Isolation, LockWait, Options, PartSpec, Row, TableSpec,
-    Txn, Value,
+    ForeignKeySpec, Geometry, IndexSpec, Isolation, LockWait, Options, PartSpec, ReferenceAction,
+    Row, TableSpec, Txn, Value,
 };
 use evenkeel_base::{DatabaseId, Lsn, PageNo, crc32c};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
@@ -575,6 +575,43 @@ pub const ALL: &[Provocation] = &[
         let txn = begin(&db);
         txn.table("child").expect("there").insert(&[Int(1), Int(1)]).expect("has a parent");
         failed(txn.table("t").expect("there").delete(&[Int(1)]))
+    }),
+    (Code::CascadeTooDeep, &["table=tree", "constraint=up", "limit=15"], || {
+        let db = memory();
+        let key = ForeignKeySpec::new("up", &["up"], "tree", &["id"]);
+        let spec = TableSpec::new()
+            .column(column("id"))
+            .column(column("up"))
+            .primary_key(&["id"])
+            .index(IndexSpec::new("by_up", &["up"]))
+            .foreign_key(key.on_delete(ReferenceAction::Cascade));
+        db.create_table("tree", &spec).expect("creates");
+        let txn = begin(&db);
+        let tree = txn.table("tree").expect("there");
+        (0..=limits::CASCADE_DEPTH_MAX as i64 + 1).for_each(|id| {
+            tree.insert(&[Int(id), Int((id - 1).max(0))]).expect("inserts");
+        });
+        failed(tree.delete(&[Int(0)]))
+    }),
+    (Code::CascadeDuplicate, &["table=child", "constraint=k", "index=once"], || {
+        let db = memory();
+        let key = ForeignKeySpec::new("k", &["parent"], "t", &["id"]);
+        let spec = TableSpec::new()
+            .column(column("id"))
+            .column(column("parent"))
+            .primary_key(&["id"])
+            .index(IndexSpec::new("once", &["parent"]).unique())
+            .foreign_key(key.on_update(ReferenceAction::Cascade));
+        db.create_table("child", &spec).expect("creates");
+        let mut txn = begin(&db);
+        txn.table("child").expect("there").insert(&[Int(1), Int(1)]).expect("has a parent");
+        txn.set_foreign_key_checks(false);
+        txn.table("child").expect("there").insert(&[Int(2), Int(5)]).expect("unchecked");
+        txn.set_foreign_key_checks(true);
+        failed(txn.table("t").expect("there").update(&[Int(1)], &[("id", Int(5))]))
+    }),
+    (Code::ForeignKeyMissing, &["table=t", "constraint=nobody"], || {
+        failed(memory().drop_foreign_key("t", "nobody"))
     }),
     (Code::RowsNotSorted, &["table=t"], || {
         let row = |id| vec![Value::Int(id), Value::Null, Value::Text("x".into())];
