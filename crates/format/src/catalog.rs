@@ -562,7 +562,9 @@ mod tests {
         body.clear();
         ForeignKeyParentEntry.encode(&mut body);
         ForeignKeyParentEntry::decode(&body).expect("decodes");
-        [&[][..], &[2], &[1, 0]].map(|b| assert!(ForeignKeyParentEntry::decode(b).is_err()));
+        for bad in [&[][..], &[2], &[1, 0]] {
+            assert!(ForeignKeyParentEntry::decode(bad).is_err());
+        }
         let column = ForeignKeyColumnEntry { column: 700, parent_column: 3 };
         body.clear();
         column.encode(&mut body);

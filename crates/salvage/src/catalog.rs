@@ -152,6 +152,9 @@ fn is_only(keys: &KeyRange) -> bool {
     keys.high.as_ref().is_some_and(|high| high.strip_suffix(&[0]) == Some(&keys.low[..]))
 }
 
+/// Columns of foreign keys: the name in the parent, and the entry.
+type KeyColumns = BTreeMap<u32, (String, ForeignKeyColumnEntry)>;
+
 /// Rows of one table while the catalog is read.
 #[derive(Default)]
 struct Loading {
@@ -162,7 +165,7 @@ struct Loading {
     /// By number.
     foreign_keys: BTreeMap<u32, (String, ForeignKeyEntry)>,
     /// By item, with the name of the column of a parent that does not exist.
-    foreign_key_columns: BTreeMap<u32, (String, ForeignKeyColumnEntry)>,
+    foreign_key_columns: KeyColumns,
     /// Names of parents that do not exist, by number.
     foreign_key_parents: BTreeMap<u32, String>,
     counter: u64,
@@ -258,10 +261,7 @@ impl Catalog {
         at: usize,
         ids: &[u32],
         keys: &BTreeMap<u32, (String, ForeignKeyEntry)>,
-        (columns, parents): (
-            &BTreeMap<u32, (String, ForeignKeyColumnEntry)>,
-            &BTreeMap<u32, String>,
-        ),
+        (columns, parents): (&KeyColumns, &BTreeMap<u32, String>),
     ) {
         for (number, (name, entry)) in keys {
             let first = number.saturating_mul(KEY_PARTS_MAX as u32);
