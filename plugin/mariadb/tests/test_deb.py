@@ -2,9 +2,9 @@
 """The Debian package in a clean root with the server's own packages and a server that runs: it is installed, upgraded,
 removed, installed again and purged by apt; tables stay through all of it. Prints one line.
 
-test_deb.py [contents | planted | needs]: with `contents` only what is in the package, without a clean root; with `planted`
-the same with faults in the package's files, each of which the test must find; with `needs` only the base of clean
-roots is made.
+test_deb.py [contents | planted | needs]: with `contents` only what is in the package, without a clean root; with
+`planted` the same with faults in the package's files, each of which the test must find; with `needs` only the base of
+clean roots is made.
 """
 import os
 import pathlib
@@ -33,7 +33,7 @@ PLANTS = [
     ("evenkeel.cnf", "ignore_db_dirs", "#ignore_db_dirs", "shown as a database"),
     ("control.in", "mariadb-server-core (= @SERVER@)", "mariadb-server-core", "depends on"),
     ("preinst", "exit 1", "true", "installed over the plugin"),
-    ("postrm", "restart_server", 'restart_server; rm -rf "/var/lib/mysql/#evenkeel"', "does not say where the tables are"),
+    ("postrm", "restart_server", 'restart_server; rm -rf "/var/lib/mysql/#evenkeel"', "does not say where the tables"),
 ]
 
 
@@ -110,7 +110,7 @@ def install(machine, deb):
     root.sql("create table d.t (a int primary key, b varchar(20), key (b)) engine=evenkeel;"
              "use d; insert into d.t select seq, concat('row ', seq) from seq_1_to_1000")
     wants("evenkeel" not in root.sql("show databases"), "the directory of the tables is shown as a database")
-    wants(root.tried("mariadb", "-e", "uninstall soname 'ha_evenkeel'")[0], "it can be taken away from under its tables")
+    wants(root.tried("mariadb", "-e", "uninstall soname 'ha_evenkeel'")[0], "it can be taken away from under tables")
     wants("0." in root.run("evenkeel", "--version"), "the command does not run")
     changed = root.run("dpkg", "--verify", NAME)
     wants(not changed, f"files are not as they were packed: {changed}")
