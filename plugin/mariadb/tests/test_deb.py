@@ -136,12 +136,18 @@ def upgrade(machine, deb):
 
 
 def keeps_server(machine):
-    """Says whether a newer server is in the archive; an upgrade must leave the server alone then."""
-    planned = machine.root.run("apt-get", "-s", "-q", "upgrade")
-    policy = machine.root.run("apt-cache", "policy", "mariadb-server-core").split()
+    """Says whether a newer server is in the archive. An upgrade must leave the server alone then; one that may remove
+    packages, too, if the administrator holds the plugin."""
+    root = machine.root
+    policy = root.run("apt-cache", "policy", "mariadb-server-core").split()
     newer = policy[policy.index("Candidate:") + 1] != server_version()
-    wants("Inst mariadb-server-core" not in planned and f"Remv {NAME}" not in planned,
-          f"an upgrade takes the server from under the plugin: {planned}")
+    root.run("apt-mark", "hold", NAME)
+    held = root.run("apt-get", "-s", "-q", "dist-upgrade")
+    root.run("apt-mark", "unhold", NAME)
+    for how, planned in (("upgrade", root.run("apt-get", "-s", "-q", "upgrade")), ("held, dist-upgrade", held)):
+        wants("Inst mariadb-server-core" not in planned and f"Remv {NAME}" not in planned,
+              f"{how} takes the server from under the plugin: {planned}")
+        wants(not newer or "kept back" in planned, f"{how} does not say that the server is kept back: {planned}")
     return newer
 
 
