@@ -22,8 +22,9 @@ LOADS = "/etc/mysql/mariadb.conf.d/evenkeel-load.cnf"
 LIBRARY = "/usr/lib/mysql/plugin/ha_evenkeel.so"
 TABLES = "/var/lib/mysql/#evenkeel"
 ENGINE = "select count(*) from information_schema.engines where engine = 'EVENKEEL' and support = 'YES'"
+DOCS = ["changelog.gz", "changelog.Debian.gz", "copyright", "LICENSE-MIT", "LICENSE-APACHE"]
 FILES = {CONFIG, LIBRARY, "/usr/bin/evenkeel", f"/usr/share/{NAME}/load.cnf",
-         *(f"/usr/share/doc/{NAME}/{name}" for name in ("changelog.gz", "copyright", "LICENSE-MIT", "LICENSE-APACHE"))}
+         *(f"/usr/share/doc/{NAME}/{name}" for name in DOCS)}
 # Faults of the package's files: file, text, what stands in its place, and a part of what the test then says.
 PLANTS = [
     ("prerm", 'rm -f "$loads"', "true", "something is left that loads it"),
@@ -124,7 +125,8 @@ def upgrade(machine, deb):
     """A running server takes up the new file; what the administrator changed in the config stays."""
     root = machine.root
     config = root.file(CONFIG)
-    config.write_text(config.read_text().replace("#loose_evenkeel_memory_size = 4G", "loose_evenkeel_memory_size = 48M"))
+    setting = "loose_evenkeel_memory_size = "
+    config.write_text(config.read_text().replace(f"#{setting}4G", f"{setting}48M"))
     before, process = rows(machine), machine.process()
     machine.apt("install", machine.put(deb))
     wants(machine.process()[1] != process[1], "the server still runs with the old file")
@@ -148,6 +150,10 @@ def keeps_server(machine):
         wants("Inst mariadb-server-core" not in planned and f"Remv {NAME}" not in planned,
               f"{how} takes the server from under the plugin: {planned}")
         wants(not newer or "kept back" in planned, f"{how} does not say that the server is kept back: {planned}")
+    if newer:
+        root.run("apt-mark", "hold", NAME)
+        wants(root.tried("apt-get", "-s", "-q", "install", "mariadb-server")[0], "a new server replaces a held plugin")
+        root.run("apt-mark", "unhold", NAME)
     return newer
 
 
