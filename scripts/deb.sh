@@ -16,7 +16,6 @@ command=${EVENKEEL_COMMAND:-$PWD/target/release/evenkeel}
 from=${EVENKEEL_DEB_SOURCE:-$PWD/plugin/mariadb/debian}
 out=${EVENKEEL_DEB_OUT:-$PWD/target/deb}
 missing() { echo "deb: $*" >&2; exit 3; }
-
 [ -f "$plugin/ha_evenkeel.so" ] && [ -x "$command" ] || missing "build the plugin and the command first: make deb"
 server=$(bash scripts/mariadb.sh version)
 command -v dpkg-shlibdeps >/dev/null && [ -n "$server" ] || missing "dpkg-dev or a server is missing: make deps-deb"
