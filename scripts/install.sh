@@ -46,6 +46,7 @@ as_owner() {
 
 install_all() {
     local built_for program=${state#"$root"}/install.sh
+    [ ! -e "$root/usr/share/mariadb-plugin-evenkeel" ] || { echo "remove the package mariadb-plugin-evenkeel first" >&2; return 3; }
     built_for=$(as_owner cat "$(dirname "$built")/version" 2>/dev/null)
     if [ ! -f "$built" ] || [ "$built_for" != "$(server_version)" ]; then
         echo "make plugin first: it is built for ${built_for:-no server}, not $(server_version)" >&2
@@ -116,7 +117,6 @@ remove() {
 
 case "${1:-install}" in
     install) enter && install_all && keep_program ;;
-    rebuild) rebuild ;;
-    remove) remove ;;
+    rebuild | remove) "$1" ;;
     *) sed -n '2,8p' "$0" >&2; exit 2 ;;
 esac

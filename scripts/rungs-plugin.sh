@@ -23,6 +23,7 @@ rung 1-plugin-many-tables python3 -B "$plugin_tests"/test_many_tables.py
 rung 1-plugin-layout python3 -B "$plugin_tests"/test_layout.py \
     handler-function handler-order handlerton-last thd-middle table-first field
 rung 1-plugin-install python3 -B "$plugin_tests"/test_install.py
+rung 1-plugin-compat python3 -B "$plugin_tests"/test_compat.py
 # What is in the Debian package; a release installs it.
 rung 1-plugin-deb python3 -B "$plugin_tests"/test_deb.py contents
 # The server's own tests of an engine, less than four minutes together.

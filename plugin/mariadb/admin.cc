@@ -88,11 +88,7 @@ static void tell(THD *thd, const std::string &table, bool is_bad, const std::str
 /* Whether rows that cannot be read may be given up: REPAIR TABLE ... EXTENDED, and ... FORCE where the server has it. */
 static bool gives_up_rows(const HA_CHECK_OPT *options)
 {
-#ifdef TT_FORCE
-  if (options->sql_flags & TT_FORCE)
-    return true;
-#endif
-  return options->flags & T_EXTEND;
+  return is_forced_repair(options) || options->flags & T_EXTEND;
 }
 
 /* Builds damaged indexes anew from the rows. The server keeps others out of the table. */

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Builds target/plugin/ha_evenkeel.so for the MariaDB server that is installed here, and changes
 # nothing else. Exit codes: 0 built, 1 failed, 3 something is missing (the message says what to do).
-# EVENKEEL_PLANTS=1 builds one with planted faults (plant.h) into target/plugin-planted, for tests alone.
-# EVENKEEL_HEADERS names other headers than those of the server's source: a test gives it wrong ones,
-# in several builds at a time, and the engine's library as it was built before.
+# EVENKEEL_PLANTS=1 builds one with planted faults (fault_injection.h) into target/plugin-planted, for tests alone;
+# EVENKEEL_UNTRIED_SERVER=1 one for a series that compat.h refuses: the beginning of a port.
+# EVENKEEL_HEADERS names other headers than the server's: a test gives wrong ones, and the engine's library as built.
 # EVENKEEL_POISON=1 builds target/poison/ha_evenkeel.so, in whose rows the columns that were not read hold
 # nonsense (plugin/mariadb/poison.cc): for tests alone.
 set -uo pipefail
@@ -23,7 +23,7 @@ objects=$out/obj-$built_for
 mkdir -p "$out/gen" "$objects"
 cp "$headers/include/probes_mysql_nodtrace.h.in" "$out/gen/probes_mysql_nodtrace.h"
 flags=(-O2 -g1 -fPIC -std=c++17 -Wall -Wno-unused-parameter -Wno-register
-    -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DMYSQL_SERVER -DDBUG_OFF -DNDEBUG "${poison[@]}"
+    -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DMYSQL_SERVER -DDBUG_OFF -DNDEBUG "${poison[@]}" ${EVENKEEL_UNTRIED_SERVER:+-DEVENKEEL_UNTRIED_SERVER}
     -I"$out/gen" -isystem "$headers/include" -isystem "$headers/sql" -isystem "$headers/include/mysql"
     -isystem "$headers/wsrep-lib/include" -isystem "$headers/wsrep-lib/wsrep-API/v26"
     -isystem "$headers/libmariadb/include" -isystem "$headers/tpool" -isystem "$generated" -isystem "$headers")

@@ -10,5 +10,6 @@
 #include <key.h>
 #include <log.h>
 #include <sql_lex.h>
+#include "compat.h"
 #include "capi.h"
 #endif

@@ -152,13 +152,11 @@ static MYSQL_SYSVAR_STR(backup_armed_dir, backup_armed_dir, PLUGIN_VAR_RQCMDARG 
   entry<set_backup_armed_dir>, nullptr);
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "Seconds to wait for a row lock before error 1205", nullptr, nullptr, 50, 0, 1073741824, 0);
-/* As the server's innodb_snapshot_isolation, whose default changed with 11.6.2. */
-static const my_bool SNAPSHOT_ISOLATION= MYSQL_VERSION_ID >= 110602;
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
   "ON: a statement of a REPEATABLE READ transaction that changes or locks a row newer than "
   "the transaction's snapshot fails with error 1020. OFF: it takes the newest committed row, as InnoDB "
   "without innodb_snapshot_isolation. Applies to transactions that begin after it was set", nullptr,
-  nullptr, SNAPSHOT_ISOLATION);
+  nullptr, SNAPSHOT_ISOLATION_BY_DEFAULT);
 
 #ifdef EVENKEEL_PLANTED
 char *planted;

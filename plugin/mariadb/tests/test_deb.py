@@ -2,9 +2,9 @@
 """The Debian package in a clean root with the server's own packages and a server that runs: it is installed, upgraded,
 removed, installed again and purged by apt; tables stay through all of it. Prints one line.
 
-test_deb.py [contents | planted | needs]: with `contents` only what is in the package, without a clean root; with `planted`
-the same with faults in the package's files, each of which the test must find; with `needs` only the base of clean
-roots is made.
+test_deb.py [contents | planted | needs]: with `contents` only what is in the package, without a clean root; with
+`planted` the same with faults in the package's files, each of which the test must find; with `needs` only the base of
+clean roots is made.
 """
 import os
 import pathlib
@@ -22,8 +22,9 @@ LOADS = "/etc/mysql/mariadb.conf.d/evenkeel-load.cnf"
 LIBRARY = "/usr/lib/mysql/plugin/ha_evenkeel.so"
 TABLES = "/var/lib/mysql/#evenkeel"
 ENGINE = "select count(*) from information_schema.engines where engine = 'EVENKEEL' and support = 'YES'"
+DOCS = ["changelog.gz", "changelog.Debian.gz", "copyright", "LICENSE-MIT", "LICENSE-APACHE"]
 FILES = {CONFIG, LIBRARY, "/usr/bin/evenkeel", f"/usr/share/{NAME}/load.cnf",
-         *(f"/usr/share/doc/{NAME}/{name}" for name in ("changelog.gz", "copyright", "LICENSE-MIT", "LICENSE-APACHE"))}
+         *(f"/usr/share/doc/{NAME}/{name}" for name in DOCS)}
 # Faults of the package's files: file, text, what stands in its place, and a part of what the test then says.
 PLANTS = [
     ("prerm", 'rm -f "$loads"', "true", "something is left that loads it"),
@@ -33,7 +34,7 @@ PLANTS = [
     ("evenkeel.cnf", "ignore_db_dirs", "#ignore_db_dirs", "shown as a database"),
     ("control.in", "mariadb-server-core (= @SERVER@)", "mariadb-server-core", "depends on"),
     ("preinst", "exit 1", "true", "installed over the plugin"),
-    ("postrm", "restart_server", 'restart_server; rm -rf "/var/lib/mysql/#evenkeel"', "does not say where the tables are"),
+    ("postrm", "restart_server", 'restart_server; rm -rf "/var/lib/mysql/#evenkeel"', "does not say where the tables"),
 ]
 
 
@@ -110,7 +111,7 @@ def install(machine, deb):
     root.sql("create table d.t (a int primary key, b varchar(20), key (b)) engine=evenkeel;"
              "use d; insert into d.t select seq, concat('row ', seq) from seq_1_to_1000")
     wants("evenkeel" not in root.sql("show databases"), "the directory of the tables is shown as a database")
-    wants(root.tried("mariadb", "-e", "uninstall soname 'ha_evenkeel'")[0], "it can be taken away from under its tables")
+    wants(root.tried("mariadb", "-e", "uninstall soname 'ha_evenkeel'")[0], "it can be taken away from under tables")
     wants("0." in root.run("evenkeel", "--version"), "the command does not run")
     changed = root.run("dpkg", "--verify", NAME)
     wants(not changed, f"files are not as they were packed: {changed}")
@@ -124,7 +125,8 @@ def upgrade(machine, deb):
     """A running server takes up the new file; what the administrator changed in the config stays."""
     root = machine.root
     config = root.file(CONFIG)
-    config.write_text(config.read_text().replace("#loose_evenkeel_memory_size = 4G", "loose_evenkeel_memory_size = 48M"))
+    setting = "loose_evenkeel_memory_size = "
+    config.write_text(config.read_text().replace(f"#{setting}4G", f"{setting}48M"))
     before, process = rows(machine), machine.process()
     machine.apt("install", machine.put(deb))
     wants(machine.process()[1] != process[1], "the server still runs with the old file")
@@ -136,12 +138,22 @@ def upgrade(machine, deb):
 
 
 def keeps_server(machine):
-    """Says whether a newer server is in the archive; an upgrade must leave the server alone then."""
-    planned = machine.root.run("apt-get", "-s", "-q", "upgrade")
-    policy = machine.root.run("apt-cache", "policy", "mariadb-server-core").split()
+    """Says whether a newer server is in the archive. An upgrade must leave the server alone then; one that may remove
+    packages, too, if the administrator holds the plugin."""
+    root = machine.root
+    policy = root.run("apt-cache", "policy", "mariadb-server-core").split()
     newer = policy[policy.index("Candidate:") + 1] != server_version()
-    wants("Inst mariadb-server-core" not in planned and f"Remv {NAME}" not in planned,
-          f"an upgrade takes the server from under the plugin: {planned}")
+    root.run("apt-mark", "hold", NAME)
+    held = root.run("apt-get", "-s", "-q", "dist-upgrade")
+    root.run("apt-mark", "unhold", NAME)
+    for how, planned in (("upgrade", root.run("apt-get", "-s", "-q", "upgrade")), ("held, dist-upgrade", held)):
+        wants("Inst mariadb-server-core" not in planned and f"Remv {NAME}" not in planned,
+              f"{how} takes the server from under the plugin: {planned}")
+        wants(not newer or "kept back" in planned, f"{how} does not say that the server is kept back: {planned}")
+    if newer:
+        root.run("apt-mark", "hold", NAME)
+        wants(root.tried("apt-get", "-s", "-q", "install", "mariadb-server")[0], "a new server replaces a held plugin")
+        root.run("apt-mark", "unhold", NAME)
     return newer
 
 

@@ -99,6 +99,16 @@ def refuses_other_version(root, environment):
     wants(OTHER_VERSION.strip() in said, f"does not say what it is built for: {said}")
 
 
+def refuses_package(root, environment):
+    """The Debian package has the same files."""
+    package = root / "usr/share/mariadb-plugin-evenkeel"
+    package.mkdir()
+    code, said = done(["bash", INSTALL, "install"], environment)
+    wants(code, "is installed over the package")
+    wants(package.name in said, f"does not name the package: {said}")
+    package.rmdir()
+
+
 def refuses_nobody(root, environment):
     """Who may not remove it is told so."""
     for folder in (root.parent, root):
@@ -121,6 +131,7 @@ def test(servers):
     loads_engine(server, plugin)
     program = rebuilds(root, environment, plugin)
     refuses_other_version(root, environment)
+    refuses_package(root, environment)
     if os.getuid() == 0:
         refuses_nobody(root, environment)
     done(["bash", INSTALL, "remove"], environment)
