@@ -85,6 +85,10 @@ pub enum Fault {
     ParentNotLocked,
     /// The dispatcher of shared threads does not look at an actor that has just left its thread.
     ParkedUnseen,
+    /// Handles of tables are not told that a name has become another table's.
+    StaleTableHandle,
+    /// The estimate of a short range takes each entry for a row.
+    EntriesTakenForRows,
 }
 
 impl Fault {
@@ -127,6 +131,8 @@ impl Fault {
         Fault::ParentBarrierSkipped,
         Fault::ParentNotLocked,
         Fault::ParkedUnseen,
+        Fault::StaleTableHandle,
+        Fault::EntriesTakenForRows,
     ];
 }
 

@@ -14,6 +14,7 @@ mod figures;
 mod foreign;
 mod foreign_model;
 mod found_by;
+mod handles;
 mod hot_row;
 mod isolation;
 mod large;
