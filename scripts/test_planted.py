@@ -24,6 +24,8 @@ OF_CRATES = [
     ("ShortWriteTaken", "evenkeel-io", "a_short_write_is_continued_and_reports_its_error"),
     ("RemovalNotHeld", "evenkeel", "files_that_a_backup_copies_are_not_removed"),
     ("PagesCopiedAfterEnd", "evenkeel", "pages_are_copied_before_the_end_is_fixed"),
+    ("StaleTableHandle", "evenkeel-tables", "a_handle_follows_the_name_when_tables_are_renamed"),
+    ("EntriesTakenForRows", "evenkeel-runs", "short_ranges_are_near_after_changes"),
     ("UncommittedBySnapshot", "evenkeel-tables", "read_uncommitted_finds_each_changed_row_once_by_every_index"),
     ("ChangedBelowEndNotCopied", "evenkeel", "a_change_between_the_redo_and_the_end_of_the_base_is_copied"),
     ("RunOfBaseNotRestored", "evenkeel", "runs_of_the_base_are_not_copied_again_and_are_restored"),

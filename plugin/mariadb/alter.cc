@@ -365,7 +365,7 @@ bool ha_evenkeel::read_into(TABLE *altered, Alter_inplace_info *info, const std:
   if (!txn)
     return false;
   table->use_all_columns();
-  const bool found= ek_get(txn.get(), name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
+  const bool found= ek_get(txn.get(), m_table, ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
                     !fill(table->record[0], m_row, false);
   if (found)
   {

@@ -91,7 +91,7 @@ bool ha_evenkeel::copied_row(const std::string &key)
   if (!txn)
     return false;
   table->use_all_columns();
-  return ek_get(txn.get(), name(), ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
+  return ek_get(txn.get(), m_table, ek_text(key), EK_LOCK_NONE, m_row, &error) == 1 &&
          !fill(table->record[0], m_row, false) &&
          !(table->vfield && table->update_virtual_fields(table->file, VCOL_UPDATE_FOR_READ));
 }

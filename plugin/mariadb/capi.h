@@ -153,12 +153,15 @@ int32_t ek_savepoint(ek_txn *txn, ek_bytes name, uint8_t what, ek_error *error);
 int32_t ek_leave_tables(ek_txn *txn);
 void ek_leave_table(ek_txn *txn, ek_bytes table);
 
-int32_t ek_insert(ek_txn *txn, ek_bytes table, const ek_value *row, size_t row_len,
+typedef struct ek_table ek_table;
+ek_table *ek_table_new(ek_bytes name);
+void ek_table_free(ek_table *table);
+int32_t ek_insert(ek_txn *txn, ek_table *table, const ek_value *row, size_t row_len,
                   ek_error *error);
 ek_bytes ek_last_key(ek_txn *txn);
-int32_t ek_update(ek_txn *txn, ek_bytes table, ek_bytes key, const ek_row *read,
+int32_t ek_update(ek_txn *txn, ek_table *table, ek_bytes key, const ek_row *read,
                   const uint16_t *columns, const ek_value *values, size_t len, ek_error *error);
-int32_t ek_delete(ek_txn *txn, ek_bytes table, ek_bytes key, const ek_row *read, ek_error *error);
+int32_t ek_delete(ek_txn *txn, ek_table *table, ek_bytes key, const ek_row *read, ek_error *error);
 
 enum { EK_LOCK_NONE= 0, EK_LOCK_SHARED= 1, EK_LOCK_EXCLUSIVE= 2, EK_LOCK_SKIP= 4 };
 ek_row *ek_row_new(void);
@@ -170,19 +173,19 @@ int32_t ek_row_values(const ek_row *row, ek_plan *plan, ek_bytes *key, ek_value 
                       ek_error *error);
 ek_long *ek_row_take(ek_row *row, uint32_t column);
 void ek_long_free(ek_long *value);
-int32_t ek_get_at(ek_txn *txn, ek_bytes table, const ek_value *key, size_t len, ek_row *row,
+int32_t ek_get_at(ek_txn *txn, ek_table *table, const ek_value *key, size_t len, ek_row *row,
                   ek_error *error);
-int32_t ek_get(ek_txn *txn, ek_bytes table, ek_bytes key, uint8_t lock, ek_row *row,
+int32_t ek_get(ek_txn *txn, ek_table *table, ek_bytes key, uint8_t lock, ek_row *row,
                ek_error *error);
 
 enum { EK_UNBOUNDED= 0, EK_INCLUDED= 1, EK_EXCLUDED= 2 };
 typedef struct { uint8_t kind; const ek_value *values; size_t len; } ek_bound;
 enum { EK_SCAN_KEYS_ONLY= 1, EK_SCAN_BACKWARD= 2, EK_SCAN_PEEK= 4 };
-ek_scan_handle *ek_scan(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
+ek_scan_handle *ek_scan(ek_txn *txn, ek_table *table, ek_bytes index, const ek_bound *lower,
                         const ek_bound *upper, uint8_t flags, ek_error *error);
-int32_t ek_lock_range(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *key,
+int32_t ek_lock_range(ek_txn *txn, ek_table *table, ek_bytes index, const ek_bound *key,
                       ek_error *error);
-ek_scan_handle *ek_scan_locked(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
+ek_scan_handle *ek_scan_locked(ek_txn *txn, ek_table *table, ek_bytes index, const ek_bound *lower,
                                const ek_bound *upper, uint8_t flags, uint8_t lock,
                                ek_error *error);
 void ek_scan_unlock(ek_scan_handle *scan);
@@ -197,12 +200,14 @@ typedef struct
 void ek_plan_put(ek_plan *plan, const ek_put *puts, size_t len);
 int32_t ek_scan_read(ek_scan_handle *scan, ek_plan *plan, uint8_t *record, ek_bytes *key,
                      ek_error *error);
+int32_t ek_get_read(ek_txn *txn, ek_table *table, const ek_value *key, size_t len, ek_plan *plan,
+                    uint8_t *record, ek_row *row, ek_bytes *of, ek_error *error);
 int32_t ek_scan_fetch_last(const ek_scan_handle *scan, ek_row *row, ek_error *error);
 int32_t ek_scan_resume(ek_scan_handle *scan, ek_bytes key, ek_error *error);
 int32_t ek_scan_fetch(const ek_scan_handle *scan, const ek_row *entry, ek_row *row,
                       ek_error *error);
 void ek_scan_free(ek_scan_handle *scan);
-int64_t ek_estimate(ek_txn *txn, ek_bytes table, ek_bytes index, const ek_bound *lower,
+int64_t ek_estimate(ek_txn *txn, ek_table *table, ek_bytes index, const ek_bound *lower,
                     const ek_bound *upper, ek_error *error);
 
 typedef struct ek_build ek_build;
@@ -287,7 +292,7 @@ typedef struct
   uint64_t rows_estimate, columns, row_formats, definition, mark, indexes, index_bytes, row_bytes;
 } ek_table_info;
 int32_t ek_table_figures(const ek_database *db, ek_bytes table, ek_table_info *to, ek_error *error);
-int64_t ek_rows(const ek_database *db, ek_bytes table, uint64_t *bytes, ek_error *error);
+int64_t ek_rows(const ek_database *db, ek_table *table, uint64_t *bytes, ek_error *error);
 void ek_tables(const ek_database *db, void *context, void (*each)(void *context, ek_bytes name));
 void ek_compactions(const ek_database *db, void *context,
                void (*each)(void *context, ek_bytes table, ek_bytes index, uint64_t runs,

@@ -29,6 +29,9 @@ void ha_evenkeel::end_open()
   if (m_whole_row)
     ek_row_free(m_whole_row);
   m_row= m_whole_row= nullptr;
+  if (m_table)
+    ek_table_free(m_table);
+  m_table= nullptr;
   if (m_last_change)
     close_last_change(m_name, &m_last_change);
 }
@@ -107,17 +110,23 @@ int ha_evenkeel::fail(const ek_error &error)
     /* An index that this statement's definition does not contain is being built by an ALTER. */
     m_duplicate= strcmp(error.index, "primary") == 0 ? table_share->primary_key : ~0U;
     for (uint i= 0; i < table_share->keys; i++)
-      if (index_name(i) == error.index)
+    {
+      const ek_bytes name= index_name(i);
+      if (name.len == strlen(error.index) && !memcmp(name.ptr, error.index, name.len))
         m_duplicate= i;
+    }
   }
   return handler_error(ha_thd(), error);
 }
 
-std::string ha_evenkeel::index_name(uint index) const
+/* The engine's name of an index, which stays where it is; empty for the clustered key. */
+ek_bytes ha_evenkeel::index_name(uint index) const
 {
-  if (is_clustered(index))
-    return std::string();
-  return is_primary(index) ? "primary" : table->key_info[index].name.str;
+  if (index >= MAX_KEY || is_clustered(index))
+    return {nullptr, 0};
+  static const LEX_CSTRING primary= {STRING_WITH_LEN("primary")};
+  const LEX_CSTRING &name= is_primary(index) ? primary : table->key_info[index].name;
+  return {(const uint8_t *) name.str, name.length};
 }
 
 int ha_evenkeel::open(const char *path, int, uint)
@@ -130,6 +139,7 @@ int ha_evenkeel::open(const char *path, int, uint)
   m_name= table_name(path);
   if (!ek_table_exists(evenkeel_db, name()))
     return HA_ERR_NO_SUCH_TABLE;
+  m_table= ek_table_new(name());
   m_columns= engine_columns(table);
   ek_column filler;
   m_filler= ek_column_of(evenkeel_db, name(), ek_text(FILLER), &filler);
@@ -199,8 +209,8 @@ bool ha_evenkeel::checks_in_order() const
       continue;
     count++;
     /* The clustered key is checked first. */
-    const std::string which= index_name(i);
-    const int32_t place= which.empty() ? -1 : ek_index_place(evenkeel_db, name(), ek_text(which));
+    const ek_bytes which= index_name(i);
+    const int32_t place= which.len ? ek_index_place(evenkeel_db, name(), which) : -1;
     if (place < last)
       return false;
     last= place;
@@ -240,8 +250,7 @@ void ha_evenkeel::average_keys()
   {
     KEY *key= &table->key_info[i];
     uint64_t rows[MAX_REF_PARTS];
-    const std::string which= index_name(i);
-    const uint known= ek_rows_per_key(evenkeel_db, name(), ek_text(which), rows,
+    const uint known= ek_rows_per_key(evenkeel_db, name(), index_name(i), rows,
                                       array_elements(rows));
     const bool is_unique= key->flags & HA_NOSAME;
     const uint whole= is_unique ? key->user_defined_key_parts : key->ext_key_parts;
@@ -272,7 +281,7 @@ time_t ha_evenkeel::made_at() const
 bool ha_evenkeel::count_rows(bool looked_at, ek_error *error)
 {
   uint64_t bytes= 0;
-  const int64_t rows= ek_rows(evenkeel_db, name(), &bytes, error);
+  const int64_t rows= ek_rows(evenkeel_db, m_table, &bytes, error);
   if (rows < 0)
     return true;
   stats.records= rows > 0 ? (ha_rows) rows : looked_at ? 0 : 1;

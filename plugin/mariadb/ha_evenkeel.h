@@ -167,7 +167,7 @@ private:
   void average_keys();
   time_t made_at() const;
   ek_bytes name() const { return ek_text(m_name); }
-  std::string index_name(uint index) const;
+  ek_bytes index_name(uint index) const;
   bool is_primary(uint index) const { return index == table_share->primary_key; }
   bool is_clustered(uint index) const { return is_primary(index) && m_clustered; }
   void forget_primary_suffix();
@@ -189,6 +189,7 @@ private:
   int next_direct(uchar *record);
   int next_filled(uchar *record);
   int read_direct(uchar *record, Fill &plan);
+  int get_direct(uchar *record, ek_txn *txn, const Values &key, ek_error *error);
   void free_longs();
   int fill(uchar *record, ek_row *row, bool key_only);
   bool is_read_whole() const;
@@ -210,6 +211,7 @@ private:
   int ask_of_entry(bool *wanted);
   HANDLER_BUFFER *range_buffer(HANDLER_BUFFER *given, uint mode);
   int go_on(uchar *record, bool backward);
+  int behind_prefix(int error, uchar *record, bool backward);
   int turn(uchar *record, bool backward);
   int go_on_from_end(uchar *record, bool backward);
   int stay_at_end();
@@ -245,6 +247,8 @@ private:
   void raise_numbers(ulonglong next);
 
   std::string m_name;
+  /* The engine's table of that name, while the handler is open. */
+  ek_table *m_table= nullptr;
   /* The path by which the handler was opened: a partition's path differs from its table's. */
   std::string m_path;
   /* Field number -> column, -1 for one that is not stored. */
@@ -293,6 +297,8 @@ private:
   /* The scan goes backward from the prefix's last row (HA_READ_PREFIX_LAST). */
   bool m_prefix_back= false;
   std::string m_prefix;
+  /* The values of the key of `read_point`, for their memory. */
+  Values m_point;
   key_part_map m_prefix_parts= 0;
   /* The end of the range whose first row is read. */
   const key_range *m_range_end= nullptr;

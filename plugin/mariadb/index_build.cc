@@ -1,5 +1,6 @@
 /* Index builds that are under way, copies of tables that end in one, and repairs of tables. */
 #include "index_build.h"
+#include "owned.h"
 #include "entry.h"
 #include "settings.h"
 #include "transaction.h"
@@ -54,7 +55,8 @@ uint64_t Build::rows() const
   for (const Of_table &table : tables)
   {
     ek_error ignored;
-    const int64_t rows= ek_rows(evenkeel_db, ek_text(table.name), nullptr, &ignored);
+    const Owned_table named(ek_table_new(ek_text(table.name)));
+    const int64_t rows= ek_rows(evenkeel_db, named.get(), nullptr, &ignored);
     sum+= rows < 0 ? ROWS_HERE_MAX + 1 : (uint64_t) rows;
   }
   return sum;

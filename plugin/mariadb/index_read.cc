@@ -58,11 +58,11 @@ int ha_evenkeel::read_point(uchar *record, const uchar *key, key_part_map parts)
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const Values at= key_values(table, active_index, key, parts);
-  const int found= !txn ? -1 : ek_get_at(txn, name(), at.data(), at.size(), m_row, &error);
+  key_values(table, active_index, key, parts, &m_point);
+  const int found= !txn ? -1 : get_direct(record, txn, m_point, &error);
   if (found < 0)
     return fail(error);
-  return placed(found ? fill(record, m_row, false) : HA_ERR_KEY_NOT_FOUND);
+  return found > 1 ? found : placed(found ? 0 : HA_ERR_KEY_NOT_FOUND);
 }
 
 bool ha_evenkeel::is_whole_primary(key_part_map parts, enum ha_rkey_function flag) const
@@ -142,7 +142,12 @@ int ha_evenkeel::placed(int error)
 /* Continues in the scan's direction, also past the end of a prefix. */
 int ha_evenkeel::go_on(uchar *record, bool backward)
 {
-  int error= next(record);
+  return behind_prefix(next(record), record, backward);
+}
+
+/* The same after the scan has returned `error`. */
+int ha_evenkeel::behind_prefix(int error, uchar *record, bool backward)
+{
   if (error != HA_ERR_END_OF_FILE || !m_prefix_only)
     return error;
   m_prefix_only= false;
@@ -203,7 +208,17 @@ int ha_evenkeel::go_on_from_end(uchar *record, bool backward)
   return error ? error : placed(next(record));
 }
 
-int ha_evenkeel::index_next(uchar *record) { return turn(record, false); }
+/* Called for each row of a range. */
+int ha_evenkeel::index_next(uchar *record)
+{
+  if (unlikely(!m_scan || m_backward))
+    return turn(record, false);
+  const int error= next(record);
+  if (unlikely(error))
+    return placed(behind_prefix(error, record, false));
+  m_place= AT_ROW;
+  return 0;
+}
 
 /* A reader that goes back from the last row of a prefix wants no row before the prefix. A locking read locks none
    there, and at SERIALIZABLE not the whole range from there to the beginning of the index. */
@@ -268,8 +283,7 @@ ha_rows ha_evenkeel::records_in_range(uint index, const key_range *min, const ke
   const ek_bound from= lower.get(), to= upper.get();
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const std::string which= index_name(index);
-  const int64_t rows= !txn ? -1 : ek_estimate(txn, name(), ek_text(which), &from, &to, &error);
+  const int64_t rows= !txn ? -1 : ek_estimate(txn, m_table, index_name(index), &from, &to, &error);
   if (rows >= 0)
     return MY_MAX((ha_rows) rows, 1);
   /* The optimizer takes another way to the rows, as if the range could not be read. A statement that needs the

@@ -114,15 +114,25 @@ static ek_value image_value(const KEY_PART_INFO *part, const uchar *image, const
 std::vector<ek_value> key_values(const TABLE *table, uint index, const uchar *image,
                                  key_part_map parts)
 {
+  std::vector<ek_value> values;
+  key_values(table, index, image, parts, &values);
+  return values;
+}
+
+void key_values(const TABLE *table, uint index, const uchar *image, key_part_map parts,
+                std::vector<ek_value> *to)
+{
   const KEY *key= &table->key_info[index];
   const uint own= key->user_defined_key_parts;
-  std::vector<ek_value> all;
-  all.reserve(own);
+  std::vector<ek_value> &values= *to;
+  values.clear();
+  values.reserve(own);
   for (uint i= 0; i < key->ext_key_parts && (parts >> i) & 1; i++)
-    all.push_back(image_value(&key->key_part[i], image, &image));
-  if (all.size() <= own)
-    return all;
-  std::vector<ek_value> values(all.begin(), all.begin() + own);
+    values.push_back(image_value(&key->key_part[i], image, &image));
+  if (values.size() <= own)
+    return;
+  const std::vector<ek_value> all= values;
+  values.resize(own);
   /* The engine's entry continues with the whole primary key; the server's image does not repeat parts that the key
      has itself. */
   const KEY *primary= &table->key_info[table->s->primary_key];
@@ -136,5 +146,4 @@ std::vector<ek_value> key_values(const TABLE *table, uint index, const uchar *im
       break;
     values.push_back(all[i]);
   }
-  return values;
 }

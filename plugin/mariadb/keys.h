@@ -26,4 +26,7 @@ uint64_t key_part_bytes_max(const KEY_PART_INFO *part);
    the primary key may follow. The values point into `image`. */
 std::vector<ek_value> key_values(const TABLE *table, uint index, const uchar *image,
                                  key_part_map parts);
+/* The same into `to`, whose memory is used again. */
+void key_values(const TABLE *table, uint index, const uchar *image, key_part_map parts,
+                std::vector<ek_value> *to);
 #endif

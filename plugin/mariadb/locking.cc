@@ -120,9 +120,8 @@ int ha_evenkeel::lock_checked(const Bound &at)
     whole.values.resize(MY_MIN(whole.values.size(), (size_t) key->user_defined_key_parts - 2));
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const std::string index= index_name(active_index);
   const ek_bound all= whole.get();
-  return txn && !ek_lock_range(txn, name(), ek_text(index), &all, &error) ? 0 : fail(error);
+  return txn && !ek_lock_range(txn, m_table, index_name(active_index), &all, &error) ? 0 : fail(error);
 }
 
 uint8_t ha_evenkeel::lock_of(THD *thd, thr_lock_type type)

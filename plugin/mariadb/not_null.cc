@@ -44,14 +44,14 @@ void see_nulls(const std::string &table, const std::function<bool(uint field)> &
 
 /* Reads a piece of rows behind the key `last`, which becomes the key of the last row read. Returns their number,
    which is lower than a piece at the end; -1 on error. It ends at the first NULL. */
-static int64_t read_piece(const std::string &table, const std::vector<uint32_t> &columns,
+static int64_t read_piece(ek_table *table, const std::vector<uint32_t> &columns,
                           std::string *last, bool *has_null, Null_place *place, ek_error *error)
 {
   const Owned_txn txn(ek_begin(evenkeel_db, EK_READ_COMMITTED, 0, error));
   if (!txn)
     return -1;
   const ek_bound all= {EK_UNBOUNDED, nullptr, 0};
-  const Owned_scan scan(ek_scan(txn.get(), ek_text(table), ek_text(std::string()), &all, &all, 0, error));
+  const Owned_scan scan(ek_scan(txn.get(), table, {nullptr, 0}, &all, &all, 0, error));
   const Owned_row row(ek_row_new());
   const Owned_plan plan(ek_plan_new(columns.data(), columns.size()));
   std::vector<ek_value> values(columns.size());
@@ -82,7 +82,8 @@ static int64_t read_piece(const std::string &table, const std::vector<uint32_t> 
 Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t> &columns,
                  Null_place *place, ek_error *error)
 {
-  const int64_t there= ek_rows(evenkeel_db, ek_text(table), nullptr, error);
+  const Owned_table named(ek_table_new(ek_text(table)));
+  const int64_t there= ek_rows(evenkeel_db, named.get(), nullptr, error);
   const uint64_t total= MY_MAX(there, 1);
   uint64_t done= 0;
   std::string last;
@@ -93,7 +94,7 @@ Nulls find_nulls(THD *thd, const std::string &table, const std::vector<uint32_t>
   {
     if (thd_kill_level(thd))
       return NULLS_KILLED;
-    rows= read_piece(table, columns, &last, &has_null, place, error);
+    rows= read_piece(named.get(), columns, &last, &has_null, place, error);
     if (rows < 0)
       return NULLS_UNKNOWN;
     done+= (uint64_t) rows;

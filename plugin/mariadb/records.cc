@@ -83,6 +83,8 @@ static inline bool has_bits(const std::vector<my_bitmap_map> &bits, const MY_BIT
   const size_t words= no_words_in_map(set);
   if (bits.size() != words)
     return false;
+  if (likely(words == 1))
+    return bits[0] == set->bitmap[0];
   for (size_t i= 0; i < words; i++)
     if (bits[i] != set->bitmap[i])
       return false;
@@ -293,9 +295,33 @@ inline int ha_evenkeel::read_direct(uchar *record, Fill &plan)
   return 0;
 }
 
+/* The row with a whole primary key into the record, as a plain read: 1, 0 if there is none, -1 with an error; or the
+   handler's error, which is greater, if its values do not fit the record. */
+int ha_evenkeel::get_direct(uchar *record, ek_txn *txn, const Values &key, ek_error *error)
+{
+  Fill &plan= planned(false);
+  ek_bytes of;
+  const int found= !plan.is_direct ? ek_get_at(txn, m_table, key.data(), key.size(), m_row, error)
+                                   : ek_get_read(txn, m_table, key.data(), key.size(), plan.plan, record,
+                                                 m_row, &of, error);
+  if (found <= 0)
+    return found;
+  if (!plan.is_direct)
+  {
+    const int failed= fill(record, m_row, false);
+    return failed ? failed : 1;
+  }
+  m_fill= &plan;
+  keep_key(of);
+#ifdef EVENKEEL_POISON
+  poison(record, plan);
+#endif
+  return 1;
+}
+
 /* As `next_filled`, of a scan that locks nothing; -1 where the engine does not put all of this row's columns
    into the record. What comes then by another way is the same row. */
-int ha_evenkeel::next_direct(uchar *record)
+inline int ha_evenkeel::next_direct(uchar *record)
 {
   if (!m_gives_entries)
   {
@@ -329,4 +355,21 @@ int ha_evenkeel::next_direct(uchar *record)
     if (there)
       return fill(record, m_whole_row, false);
   }
+}
+
+/* Before each row the server may change what it wants: an entry alone (keyread), entries that it checks before their
+   rows are read, or whole rows. */
+int ha_evenkeel::next(uchar *record)
+{
+  m_peeked= false;
+  if (!m_scan)
+    return HA_ERR_END_OF_FILE;
+  Measured measured(handler_stats);
+  if (m_is_plain)
+  {
+    const int done= next_direct(record);
+    if (likely(done >= 0))
+      return done;
+  }
+  return next_filled(record);
 }

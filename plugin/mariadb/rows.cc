@@ -47,7 +47,7 @@ int ha_evenkeel::write_row(const uchar *record)
   /* An index that is damaged may name for ever a row that does not exist. */
   for (int gone= 0;; gone++)
   {
-    if (txn && !ek_insert(txn, name(), row.data(), row.size(), &error))
+    if (txn && !ek_insert(txn, m_table, row.data(), row.size(), &error))
       break;
     const int failed= fail(error);
     const bool may_be_gone= failed == HA_ERR_FOUND_DUPP_KEY && gone < 100;
@@ -82,10 +82,9 @@ int ha_evenkeel::lock_duplicate(const uchar *record)
   const Values values= key_values(table, m_duplicate, image.data(),
                                   make_prev_keypart_map(info->user_defined_key_parts));
   const ek_bound at= {EK_INCLUDED, values.data(), values.size()};
-  const std::string index= index_name(m_duplicate);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const Owned_scan scan(!txn ? nullptr : ek_scan_locked(txn, name(), ek_text(index), &at, &at, 0,
+  const Owned_scan scan(!txn ? nullptr : ek_scan_locked(txn, m_table, index_name(m_duplicate), &at, &at, 0,
                                                         EK_LOCK_EXCLUSIVE, &error));
   if (!scan)
     return fail(error);
@@ -175,7 +174,7 @@ int ha_evenkeel::update_row(const uchar *old_record, const uchar *new_record)
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const int done= !txn ? -1 : ek_update(txn, name(), ek_text(m_key), m_row, columns.data(),
+  const int done= !txn ? -1 : ek_update(txn, m_table, ek_text(m_key), m_row, columns.data(),
                                          values.data(), columns.size(), &error);
   if (done < 0)
     return fail(error);
@@ -196,7 +195,7 @@ int ha_evenkeel::delete_row(const uchar *)
   Measured measured(handler_stats);
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const int done= !txn ? -1 : ek_delete(txn, name(), ek_text(m_key), m_row, &error);
+  const int done= !txn ? -1 : ek_delete(txn, m_table, ek_text(m_key), m_row, &error);
   if (done < 0)
     return fail(error);
   if (int failed= changed(true))

@@ -15,15 +15,15 @@ int ha_evenkeel::open_scan(const Bound &lower, const Bound &upper, bool backward
   m_backward= backward;
   m_gives_entries= reads_entries();
   const uint8_t flags= (backward ? EK_SCAN_BACKWARD : 0) | (m_gives_entries ? EK_SCAN_KEYS_ONLY : 0);
-  const std::string index= active_index < MAX_KEY ? index_name(active_index) : std::string();
+  const ek_bytes index= index_name(active_index);
   const ek_bound from= lower.get(), to= upper.get();
   m_is_plain= m_lock == EK_LOCK_NONE || m_own;
   /* What it holds is not what the scan reads. */
   ek_row_clear(m_row);
   if (m_is_plain)
-    m_scan= ek_scan(txn, name(), ek_text(index), &from, &to, flags, &error);
+    m_scan= ek_scan(txn, m_table, index, &from, &to, flags, &error);
   else
-    m_scan= ek_scan_locked(txn, name(), ek_text(index), &from, &to,
+    m_scan= ek_scan_locked(txn, m_table, index, &from, &to,
                            flags | (m_peek && may_peek ? EK_SCAN_PEEK : 0), m_lock, &error);
   return m_scan ? 0 : fail(error);
 }
@@ -34,23 +34,6 @@ void ha_evenkeel::close_scan()
     ek_scan_free(m_scan);
   m_scan= nullptr;
   m_scan_row= m_peeked= m_at_point= false;
-}
-
-/* Before each row the server may change what it wants: an entry alone (keyread), entries that it checks before their
-   rows are read, or whole rows. */
-int ha_evenkeel::next(uchar *record)
-{
-  m_peeked= false;
-  if (!m_scan)
-    return HA_ERR_END_OF_FILE;
-  Measured measured(handler_stats);
-  if (m_is_plain)
-  {
-    const int done= next_direct(record);
-    if (likely(done >= 0))
-      return done;
-  }
-  return next_filled(record);
 }
 
 /* What the server wants of a row it may say anew before each: an entry alone (keyread), entries that it
@@ -155,7 +138,7 @@ int ha_evenkeel::rnd_pos(uchar *record, uchar *position)
   const uint len= uint2korr(position + ref_length - sizeof(uint16));
   ek_error error;
   ek_txn *txn= transaction(&error);
-  const int found= !txn ? -1 : ek_get(txn, name(), {position, len}, m_own ? EK_LOCK_NONE : m_lock, m_row,
+  const int found= !txn ? -1 : ek_get(txn, m_table, {position, len}, m_own ? EK_LOCK_NONE : m_lock, m_row,
                                         &error);
   if (found < 0)
     return fail(error);

@@ -91,6 +91,10 @@ pub enum Fault {
     CascadeSkipsLocked,
     /// An update by a cascade does not change the last index of its row.
     CascadeForgetsIndex,
+    /// Handles of tables are not told that a name has become another table's.
+    StaleTableHandle,
+    /// The estimate of a short range takes each entry for a row.
+    EntriesTakenForRows,
 }
 
 impl Fault {
@@ -136,6 +140,8 @@ impl Fault {
         Fault::KeyProvedEarly,
         Fault::CascadeSkipsLocked,
         Fault::CascadeForgetsIndex,
+        Fault::StaleTableHandle,
+        Fault::EntriesTakenForRows,
     ];
 }
 

@@ -1,6 +1,7 @@
 //! Figures of an open database: settings, tables and indexes, transactions, locks, checks.
 
 use crate::database::EkDatabase;
+use crate::table::EkTable;
 use crate::value::{EkBytes, EkError, catch, fence};
 use evenkeel::{CheckProgress, Phase};
 use std::ffi::c_void;
@@ -181,14 +182,14 @@ pub unsafe extern "C" fn ek_table_figures(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_rows(
     db: *const EkDatabase,
-    table: EkBytes,
+    table: *mut EkTable,
     bytes: *mut u64,
     error: *mut EkError,
 ) -> i64 {
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let size = (*db).0.size_estimate(table.text()?)?;
+            let size = (*db).0.size_estimate_of(&mut (*table).0)?;
             if let Some(to) = bytes.as_mut() {
                 *to = size.bytes;
             }

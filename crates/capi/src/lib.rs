@@ -7,7 +7,7 @@
 //! functions named for that, and used by one thread at a time.
 //!
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
-//! two-phase recovery), `transaction` (begin to end, reads, changes,
+//! two-phase recovery), `table` (handles of tables), `transaction` (begin to end, reads, changes,
 //! scans), `row` (what is read), `record` (rows put into records), `number` (auto-increment,
 //! watched waits), `alter` (changes of tables), `foreign_spec` and `foreign` (foreign keys), `copy`
 //! (rows into a new table), `inspect` (figures, locks, checks), `repair`, `backup` (copies of the
@@ -27,6 +27,7 @@ pub mod record;
 pub mod repair;
 pub mod row;
 pub mod statistics;
+pub mod table;
 pub mod transaction;
 pub mod value;
 

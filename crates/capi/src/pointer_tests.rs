@@ -7,6 +7,7 @@ use crate::inspect::*;
 use crate::record::*;
 use crate::row::*;
 use crate::statistics::*;
+use crate::table::*;
 use crate::transaction::*;
 use crate::value::*;
 use evenkeel::{Database, Geometry, Options};
@@ -20,6 +21,21 @@ const NULL: EkValue = EkValue { kind: EK_NULL, bits: 0, bytes: EkBytes::NONE };
 
 fn text(s: &str) -> EkBytes {
     EkBytes::of(s.as_bytes())
+}
+
+/// A handle of a table, freed at the end of the statement or block.
+struct Handle(*mut EkTable);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made by `table`, and freed here alone.
+        unsafe { ek_table_free(self.0) };
+    }
+}
+
+fn table(name: &str) -> Handle {
+    // SAFETY: the name lives during the call.
+    Handle(unsafe { ek_table_new(text(name)) })
 }
 
 fn int(n: i64) -> EkValue {
@@ -103,7 +119,7 @@ fn begin(db: *mut EkDatabase) -> *mut EkTxn {
 fn insert(txn: *mut EkTxn, row: &[EkValue]) -> (i32, EkError) {
     let mut error = no_error();
     // SAFETY: the row lives during the call.
-    (unsafe { ek_insert(txn, text("t"), row.as_ptr(), row.len(), &mut error) }, error)
+    (unsafe { ek_insert(txn, table("t").0, row.as_ptr(), row.len(), &mut error) }, error)
 }
 
 fn commit(txn: *mut EkTxn) {
@@ -160,7 +176,7 @@ fn a_row_buffer_keeps_what_was_read_and_a_long_value_outlives_it() {
     unsafe {
         let plan = ek_plan_new([3u32, 0, 1].as_ptr(), 3);
         let from = EkBound { kind: EK_INCLUDED, values: key.as_ptr(), len: 1 };
-        let scan = ek_scan(txn, text("t"), EkBytes::NONE, &from, &OPEN_END, 0, &mut error);
+        let scan = ek_scan(txn, table("t").0, EkBytes::NONE, &from, &OPEN_END, 0, &mut error);
         assert_eq!(ek_scan_next(scan, row, &mut error), 1);
         ek_scan_free(scan);
         let (mut of, mut values) = (EkBytes::NONE, [NULL; 3]);
@@ -171,7 +187,7 @@ fn a_row_buffer_keeps_what_was_read_and_a_long_value_outlives_it() {
         assert!(!taken.is_null());
         ek_row_clear(row);
         let missing = [int(77)];
-        assert_eq!(ek_get_at(txn, text("t"), missing.as_ptr(), 1, row, &mut error), 0);
+        assert_eq!(ek_get_at(txn, table("t").0, missing.as_ptr(), 1, row, &mut error), 0);
         let body = values[0].bytes.get();
         assert!(body.len() == LONG && body.iter().enumerate().all(|(i, b)| *b == i as u8));
         ek_long_free(taken);
@@ -209,7 +225,7 @@ fn read_records(txn: *mut EkTxn, room: u32) -> Vec<(i32, Vec<u8>)> {
         let plan = ek_plan_new([0u32, 1].as_ptr(), 2);
         ek_plan_put(plan, puts.as_ptr(), 2);
         let flags = EK_SCAN_KEYS_ONLY | EK_SCAN_BACKWARD;
-        let scan = ek_scan(txn, text("t"), text("i"), &OPEN_END, &OPEN_END, flags, &mut error);
+        let scan = ek_scan(txn, table("t").0, text("i"), &OPEN_END, &OPEN_END, flags, &mut error);
         let row = ek_row_new();
         loop {
             let mut record = vec![0u8; 10 + room as usize].into_boxed_slice();
@@ -270,8 +286,16 @@ fn rows_change_by_key_bytes_and_by_the_row_read_last() {
         let flags = EK_LOCK_EXCLUSIVE;
         let lower = [int(4)];
         let from = EkBound { kind: EK_INCLUDED, values: lower.as_ptr(), len: 1 };
-        let scan =
-            ek_scan_locked(txn, text("t"), EkBytes::NONE, &from, &OPEN_END, 0, flags, &mut error);
+        let scan = ek_scan_locked(
+            txn,
+            table("t").0,
+            EkBytes::NONE,
+            &from,
+            &OPEN_END,
+            0,
+            flags,
+            &mut error,
+        );
         for _ in 0..2 {
             assert_eq!(ek_scan_next(scan, row, &mut error), 1);
             let plan = ek_plan_new(null(), 0);
@@ -280,7 +304,7 @@ fn rows_change_by_key_bytes_and_by_the_row_read_last() {
             ek_plan_free(plan);
             let new = name("new");
             let done =
-                ek_update(txn, text("t"), key, row, [1].as_ptr(), new.as_ptr(), 1, &mut error);
+                ek_update(txn, table("t").0, key, row, [1].as_ptr(), new.as_ptr(), 1, &mut error);
             assert_eq!(done, 1);
         }
         assert_eq!(ek_scan_next(scan, row, &mut error), 1);
@@ -291,8 +315,8 @@ fn rows_change_by_key_bytes_and_by_the_row_read_last() {
         let index = CStr::from_bytes_until_nul(&taken.index).expect("ends with 0");
         assert_eq!(index.to_bytes(), b"primary");
         let key = ek_last_key(txn).get().to_vec();
-        assert_eq!(ek_delete(txn, text("t"), EkBytes::of(&key), null(), &mut error), 1);
-        assert_eq!(ek_delete(txn, text("t"), EkBytes::of(&key), row, &mut error), 0);
+        assert_eq!(ek_delete(txn, table("t").0, EkBytes::of(&key), null(), &mut error), 1);
+        assert_eq!(ek_delete(txn, table("t").0, EkBytes::of(&key), row, &mut error), 0);
         assert_eq!(ek_savepoint(txn, EkBytes::of(&[0xff]), 1, &mut error), -1);
         assert_eq!(error.kind, EkKind::Invalid, "a name that is not UTF-8");
         assert_eq!(ek_savepoint(txn, text("s"), 1, &mut error), 0);
@@ -342,7 +366,7 @@ fn callbacks_receive_prepared_transactions_locks_and_problems() {
     // SAFETY: handles and lists live until the calls have ended.
     unsafe {
         let locked = [EkBound { kind: EK_INCLUDED, values: key.as_ptr(), len: 1 }];
-        assert_eq!(ek_lock_range(txn, text("t"), EkBytes::NONE, locked.as_ptr(), &mut error), 0);
+        assert_eq!(ek_lock_range(txn, table("t").0, EkBytes::NONE, locked.as_ptr(), &mut error), 0);
         let locks = heard(&|to| ek_locks(db, 10, to, each_lock));
         assert!(locks.iter().any(|lock| lock.starts_with(b"t") && lock.len() > 1), "{locks:?}");
         let canceller = ek_canceller_new();
@@ -362,5 +386,44 @@ fn callbacks_receive_prepared_transactions_locks_and_problems() {
         assert!(problems.is_empty());
         ek_row_free(row);
     }
+    close(db);
+}
+
+/// Calls with a handle use the table that has its name at that moment.
+#[test]
+fn a_handle_follows_its_name() {
+    let db = filled(20);
+    let [here, there] = [table("t"), table("u")];
+    let rows = |handle: &Handle| {
+        let (mut error, key, row) = (no_error(), [int(1)], ek_row_new());
+        let txn = begin(db);
+        // SAFETY: handles and buffers live until the end of the block.
+        unsafe {
+            let found = ek_get_at(txn, handle.0, key.as_ptr(), 1, row, &mut error);
+            let estimate = ek_rows(db, handle.0, null_mut(), &mut no_error());
+            ek_row_free(row);
+            commit(txn);
+            (found, estimate.signum(), error.kind)
+        }
+    };
+    let (found, none) = ((1, 1, EkKind::Ok), (-1, -1, EkKind::NotFound));
+    assert_eq!((rows(&here), rows(&there)), (found, none));
+    let wait = || EkSchemaWait {
+        txn: null_mut(),
+        lock_wait_ms: 1000,
+        cancelled: None,
+        context: null_mut(),
+    };
+    // SAFETY: the arguments live during the calls.
+    unsafe {
+        let mut error = no_error();
+        assert_eq!(ek_rename_table(db, text("t"), text("u"), &wait(), &mut error), 0);
+        assert_eq!((rows(&here), rows(&there)), (none, found));
+        assert_eq!(ek_truncate(db, text("u"), &wait(), &mut error), 0);
+        assert_eq!((rows(&here), rows(&there)), (none, (0, 0, EkKind::Ok)));
+        assert_eq!(ek_drop_table(db, text("u"), &wait(), &mut error), 0);
+        assert_eq!((rows(&here), rows(&there)), (none, none));
+    }
+    drop((here, there));
     close(db);
 }

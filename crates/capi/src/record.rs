@@ -5,9 +5,10 @@
 //! `ek_scan_read` writes there and nowhere else.
 
 use crate::row::{EkPlan, EkPut, EkRow};
-use crate::transaction::{EkScan, Rows};
-use crate::value::{EkBytes, EkError, catch, fence, slice};
-use evenkeel::{Code, Error, ValueRef};
+use crate::table::EkTable;
+use crate::transaction::{EkScan, EkTxn, Rows};
+use crate::value::{EkBytes, EkError, EkValue, catch, fence, slice, values};
+use evenkeel::{Code, Error, RowPlan, ValueRef};
 
 /// A whole number, low byte first.
 pub const EK_PUT_NUMBER: u8 = 0;
@@ -119,6 +120,59 @@ pub unsafe extern "C" fn ek_plan_put(plan: *mut EkPlan, puts: *const EkPut, len:
     catch((), || unsafe { (*plan).puts = slice(puts, len).to_vec() });
 }
 
+/// Reads the columns of a plan of the row with this primary key, on which the table is clustered,
+/// into a record, as a plain read: 1, 0 if there is none, -1 on error. `of` gets the row's
+/// clustered key bytes, which stay until the next read into `row`, a buffer for what is not read
+/// where it lies.
+///
+/// # Safety
+/// All pointers are valid during the call; `ek_plan_put` has said where in the record the columns
+/// lie.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ek_get_read(
+    txn: *mut EkTxn,
+    table: *mut EkTable,
+    key: *const EkValue,
+    len: usize,
+    plan: *mut EkPlan,
+    record: *mut u8,
+    row: *mut EkRow,
+    of: *mut EkBytes,
+    error: *mut EkError,
+) -> i32 {
+    // SAFETY: by contract of the caller.
+    unsafe {
+        fence(error, -1, || {
+            let EkPlan { plan, puts } = &mut *plan;
+            let row = &mut (*row).0;
+            let mut misfit = None;
+            let put = |at: usize, value: ValueRef<'_>| {
+                if !puts.get(at).is_some_and(|put| put.put(record, value)) {
+                    misfit = Some(at);
+                }
+            };
+            let table = (*txn).get()?.table_of(&mut (*table).0)?;
+            if !table.get_by(&values(key, len)[..], plan, row, put)? {
+                return Ok(0);
+            }
+            of.write(EkBytes::of(row.key()));
+            misfit.map_or(Ok(1), |at| Err(does_not_fit(plan, at)))
+        })
+    }
+}
+
+/// A value of this column of a plan does not fit the record.
+#[cold]
+fn does_not_fit(plan: &RowPlan, at: usize) -> Error {
+    let error = Error::new(Code::BadEncoding)
+        .with("what", "row")
+        .with("why", "a value does not fit its column");
+    match plan.columns().get(at) {
+        Some(column) => error.with("column", column),
+        None => error,
+    }
+}
+
 /// Reads the columns of a plan of the next row into a record, of a scan that does not lock: 1, 0 at
 /// the end, -1 on error. `key` gets the row's clustered key bytes, which stay until the next call.
 ///
@@ -151,13 +205,7 @@ pub unsafe extern "C" fn ek_scan_read(
             };
             let Some(found) = found else { return Ok(0) };
             key.write(EkBytes::of(found));
-            match misfit.and_then(|at| plan.columns().get(at)) {
-                None => Ok(1),
-                Some(column) => Err(Error::new(Code::BadEncoding)
-                    .with("what", "row")
-                    .with("why", "a value does not fit its column")
-                    .with("column", column)),
-            }
+            misfit.map_or(Ok(1), |at| Err(does_not_fit(plan, at)))
         })
     }
 }

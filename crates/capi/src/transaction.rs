@@ -2,6 +2,7 @@
 
 use crate::database::{EkDatabase, durability, milliseconds};
 use crate::row::EkRow;
+use crate::table::EkTable;
 use crate::value::{EkBytes, EkError, EkValue, catch, fence, say_taken, slice, values};
 use evenkeel::{
     Access, Canceller, Code, Direction, Error, Given, Insertion, Isolation, LockWait, Locking,
@@ -326,7 +327,7 @@ pub unsafe extern "C" fn ek_leave_table(txn: *mut EkTxn, table: EkBytes) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_insert(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     row: *const EkValue,
     row_len: usize,
     error: *mut EkError,
@@ -335,7 +336,7 @@ pub unsafe extern "C" fn ek_insert(
     unsafe {
         fence(error, -1, || {
             let row = values(row, row_len);
-            match (*txn).get()?.table(table.text()?)?.insert_or_tell(&row[..])? {
+            match (*txn).get()?.table_of(&mut (*table).0)?.insert_or_tell(&row[..])? {
                 Insertion::Done(_) => Ok(0),
                 Insertion::Taken(index) => {
                     say_taken(error, index.as_deref());
@@ -367,7 +368,7 @@ pub unsafe extern "C" fn ek_last_key(txn: *mut EkTxn) -> EkBytes {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_update(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     key: EkBytes,
     read: *const EkRow,
     columns: *const u16,
@@ -381,7 +382,7 @@ pub unsafe extern "C" fn ek_update(
             let columns = slice(columns, len).iter().map(|c| usize::from(*c));
             let changes: SmallVec<[(usize, ValueRef<'_>); 8]> =
                 columns.zip(values(new, len)).collect();
-            let table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table_of(&mut (*table).0)?;
             let done = match of_key(read, key.get()) {
                 Some(row) => table.update_read(row, &changes[..]),
                 None => table.update_by_key(key.get(), &changes[..]),
@@ -408,7 +409,7 @@ unsafe fn of_key<'a>(row: *const EkRow, key: &[u8]) -> Option<&'a Row> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_delete(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     key: EkBytes,
     read: *const EkRow,
     error: *mut EkError,
@@ -416,7 +417,7 @@ pub unsafe extern "C" fn ek_delete(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table_of(&mut (*table).0)?;
             let done = match of_key(read, key.get()) {
                 Some(row) => table.delete_read(row),
                 None => table.delete_by_key(key.get()),
@@ -446,7 +447,7 @@ fn wait(lock: u8) -> LockWait {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_get(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     key: EkBytes,
     lock: u8,
     row: *mut EkRow,
@@ -455,7 +456,7 @@ pub unsafe extern "C" fn ek_get(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table_of(&mut (*table).0)?;
             let row = &mut (*row).0;
             match lock & !EK_LOCK_SKIP {
                 EK_LOCK_SHARED => table.share_by_key(key.get(), wait(lock), row),
@@ -475,7 +476,7 @@ pub unsafe extern "C" fn ek_get(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_get_at(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     key: *const EkValue,
     len: usize,
     row: *mut EkRow,
@@ -484,7 +485,7 @@ pub unsafe extern "C" fn ek_get_at(
     // SAFETY: by contract of the caller.
     unsafe {
         fence(error, -1, || {
-            let table = (*txn).get()?.table(table.text()?)?;
+            let table = (*txn).get()?.table_of(&mut (*table).0)?;
             table.get_into(&values(key, len)[..], &mut (*row).0).map(i32::from)
         })
     }
@@ -535,7 +536,7 @@ pub struct EkScan {
 /// What names and bounds point to is there during the call.
 unsafe fn begin_scan(
     txn: &mut Txn,
-    (table, index): (EkBytes, EkBytes),
+    (table, index): (*mut EkTable, EkBytes),
     (lower, upper): (&EkBound, &EkBound),
     flags: u8,
     locking: Option<Locking>,
@@ -545,14 +546,14 @@ unsafe fn begin_scan(
         (
             values(lower.values, lower.len),
             values(upper.values, upper.len),
-            table.text()?,
+            &mut (*table).0,
             index.text()?,
         )
     };
     let range = Range { lower: bound(lower, &from), upper: bound(upper, &to) };
     let backward = flags & EK_SCAN_BACKWARD != 0;
     let direction = if backward { Direction::Backward } else { Direction::Forward };
-    let table = txn.table(table)?.by_clustered_key();
+    let table = txn.table_of(table)?.by_clustered_key();
     let rows = match (index.is_empty(), locking) {
         (true, None) => Rows::Table(table.scan(range, direction)?),
         (true, Some(locking)) => Rows::Locked(table.locked_scan(range, direction, locking)?),
@@ -581,7 +582,7 @@ pub const EK_SCAN_BACKWARD: u8 = 2;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_scan(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     index: EkBytes,
     lower: *const EkBound,
     upper: *const EkBound,
@@ -609,7 +610,7 @@ pub const EK_SCAN_PEEK: u8 = 4;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_scan_locked(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     index: EkBytes,
     lower: *const EkBound,
     upper: *const EkBound,
@@ -636,7 +637,7 @@ pub unsafe extern "C" fn ek_scan_locked(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_lock_range(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     index: EkBytes,
     key: *const EkBound,
     error: *mut EkError,
@@ -646,7 +647,7 @@ pub unsafe extern "C" fn ek_lock_range(
         fence(error, -1, || {
             let of = values((*key).values, (*key).len);
             let range = Range { lower: bound(&*key, &of), upper: bound(&*key, &of) };
-            let table = (*txn).get()?.table(table.text()?)?.by_clustered_key();
+            let table = (*txn).get()?.table_of(&mut (*table).0)?.by_clustered_key();
             match index.text()? {
                 "" => table.lock_range(range)?,
                 index => table.index(index)?.lock_range(range)?,
@@ -763,7 +764,7 @@ pub unsafe extern "C" fn ek_scan_free(scan: *mut EkScan) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ek_estimate(
     txn: *mut EkTxn,
-    table: EkBytes,
+    table: *mut EkTable,
     index: EkBytes,
     lower: *const EkBound,
     upper: *const EkBound,
@@ -776,7 +777,7 @@ pub unsafe extern "C" fn ek_estimate(
                 (values((*lower).values, (*lower).len), values((*upper).values, (*upper).len));
             let range = Range { lower: bound(&*lower, &from), upper: bound(&*upper, &to) };
             let name = index.text()?;
-            let table = (*txn).get()?.table(table.text()?)?.by_clustered_key();
+            let table = (*txn).get()?.table_of(&mut (*table).0)?.by_clustered_key();
             let rows = match name.is_empty() {
                 true => table.count_estimate(range)?,
                 false => table.index(name)?.count_estimate(range)?,

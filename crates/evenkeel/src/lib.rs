@@ -95,7 +95,7 @@ pub use evenkeel_tables::{
     starting_with,
 };
 #[cfg(feature = "server")]
-pub use evenkeel_tables::{RowPlan, WaitWatch};
+pub use evenkeel_tables::{RowPlan, TableHandle, WaitWatch};
 pub use evenkeel_txn::{Phase, TxnInfo};
 pub use open::recovery::RecoveryReport;
 

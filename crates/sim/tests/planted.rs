@@ -75,6 +75,8 @@ const ELSEWHERE: &[Fault] = &[
     Fault::RunOfBaseNotRestored,
     Fault::AnyBaseTaken,
     Fault::UncommittedBySnapshot,
+    Fault::StaleTableHandle,
+    Fault::EntriesTakenForRows,
     Fault::ChildrenBeforeStamp,
     Fault::ParentBarrierSkipped,
     Fault::ParentNotLocked,

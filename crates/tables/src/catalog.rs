@@ -13,6 +13,7 @@ use crate::store::Store;
 use crate::table::{Counter, Table, TableState};
 use crate::table_layout::Layout;
 use crate::transaction::{Access, Isolation, TableTxn};
+use evenkeel_base::fault_injection::{Fault, is};
 use evenkeel_base::sync::RwLock;
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, TableId, TreeId};
 use evenkeel_format::catalog::{
@@ -25,7 +26,7 @@ use evenkeel_runs::IndexSpec as RunSpec;
 use evenkeel_tree::{Direction, Tree};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The system table.
 pub(crate) const TABLE: TableId = TableId(1);
@@ -59,6 +60,8 @@ pub(crate) struct Catalog {
     /// The system table itself.
     pub table: Arc<Table>,
     by_name: RwLock<BTreeMap<String, Arc<Table>>>,
+    /// Grows with each change of `by_name`, under its lock.
+    version: AtomicU64,
     next: [Counter; 3],
     /// A table has or had a foreign key that waits for its parent.
     pub may_await: AtomicBool,
@@ -87,6 +90,7 @@ impl Catalog {
         Ok(Catalog {
             table,
             by_name: RwLock::default(),
+            version: AtomicU64::new(1),
             next: [(); 3].map(|()| Counter::new(FIRST_ID)),
             may_await: AtomicBool::new(false),
         })
@@ -124,20 +128,38 @@ impl Catalog {
         self.by_name.read().values().cloned().collect()
     }
 
+    /// Grows whenever a table gets, changes or loses its name: a table that was found by its name
+    /// after a look at the version still has the name as long as the version is the same.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<Table>>)) {
+        let mut tables = self.by_name.write();
+        change(&mut tables);
+        let planted = is(Fault::StaleTableHandle);
+        self.version.fetch_add(u64::from(!planted), Ordering::Release);
+    }
+
     pub fn put(&self, name: &str, table: Arc<Table>) {
-        self.by_name.write().insert(name.to_string(), table);
+        self.change(|tables| {
+            tables.insert(name.to_string(), table);
+        });
     }
 
     pub fn remove(&self, name: &str) {
-        self.by_name.write().remove(name);
+        self.change(|tables| {
+            tables.remove(name);
+        });
     }
 
     /// Renames a table; at every moment it has a name.
     pub fn rename(&self, from: &str, to: &str) {
-        let mut tables = self.by_name.write();
-        if let Some(table) = tables.remove(from) {
-            tables.insert(to.to_string(), table);
-        }
+        self.change(|tables| {
+            if let Some(table) = tables.remove(from) {
+                tables.insert(to.to_string(), table);
+            }
+        });
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::range::KeySet;
 use crate::read::{LockWait, ReadView, check_full};
 use crate::row::Row;
+use crate::row_plan::RowPlan;
 use crate::scan::{Locking, row_has_key};
 use crate::table::{Table, TableState, Use};
 use crate::transaction::TableTxn;
@@ -88,6 +89,40 @@ impl TableTxn {
             Some(Primary::Indexed(index, key)) => self.visible_pk(index, &key, &view)?,
         };
         key.map_or(Ok(false), |key| self.get_in_view(&state, &key, &view, row))
+    }
+
+    /// As `get`, and gives the columns of a plan. A plain read by the key on which the table is
+    /// clustered gives them where they lie, without a copy of the row; `row` then has the row's key
+    /// alone. Otherwise it has the row.
+    ///
+    /// # Errors
+    /// As `get`.
+    pub fn get_by(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[ValueRef<'_>],
+        plan: &mut RowPlan,
+        row: &mut Row,
+        give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<bool> {
+        self.enter(table, Use::Read)?;
+        let state = table.state();
+        if !self.reads_lock() {
+            match state.primary(key)? {
+                None => return Ok(false),
+                Some(Primary::Clustered(key)) => {
+                    row.clear();
+                    let view = self.view_of(table)?;
+                    return self.store.read_by(&state, &key, &view, (plan, row), give);
+                }
+                Some(Primary::Indexed(..)) => {}
+            }
+        }
+        let found = self.get(table, key, row)?;
+        if found {
+            row.values_by(plan, give)?;
+        }
+        Ok(found)
     }
 
     /// Reads many rows by primary key, in its order; calls `f` with the position of each key that

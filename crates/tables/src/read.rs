@@ -5,7 +5,8 @@
 
 use crate::row::Row;
 use crate::row_op::WriteStop;
-use crate::scan::Locking;
+use crate::row_plan::RowPlan;
+use crate::scan::{Locking, counted};
 use crate::store::Store;
 use crate::table::{Table, TableState, Use};
 use crate::table_layout::Layout;
@@ -14,6 +15,7 @@ use evenkeel_base::metrics::Metric;
 use evenkeel_base::{
     CommitTable, Error, Result, Snapshot, Stamp, TreeId, TxnId, TxnState, VersionSource,
 };
+use evenkeel_format::ValueRef;
 use evenkeel_format::record::cell_flags;
 use evenkeel_runs::Sees;
 use evenkeel_tree::LeafRow;
@@ -114,6 +116,53 @@ impl Store {
             self.rt.metrics.add(Metric::RowsRead, 1);
         }
         Ok(found)
+    }
+
+    /// Gives the columns of a plan of the row of `key` as `view` sees it, in the leaf where they
+    /// lie. `row` gets the key, and the whole row if its columns are not read so.
+    pub(crate) fn read_by(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        view: &ReadView,
+        (plan, row): (&mut RowPlan, &mut Row),
+        mut give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<bool> {
+        let (mut older, mut given) = (None, Ok(None));
+        let mut take = |bytes: &[u8]| {
+            let layout = self.layout_for(state, bytes);
+            let is_given = plan.give(&layout, (key, bytes), &mut give)?;
+            match is_given {
+                true => row.set_key(key),
+                false => row.set_table(&layout, key, bytes),
+            }
+            Ok(Some(is_given))
+        };
+        state.tree.get(key, &mut |cell| {
+            let Some(cell) = cell else { return };
+            if !view.sees_leaf(&cell, &*self.txns) {
+                older = Some(cell.stamp);
+            } else if cell.flags & cell_flags::DELETED == 0 {
+                given = take(cell.row);
+            }
+        })?;
+        if let Some(stamp) = older
+            && let Some(bytes) = view.older(self, state.tree.id(), key, stamp)?
+        {
+            given = take(&bytes);
+        }
+        match given? {
+            None => return Ok(false),
+            Some(true) => {}
+            Some(false) => {
+                if !self.load_in_view(state, view, row)? {
+                    return Ok(false);
+                }
+                row.values_at(plan.columns().iter().copied(), counted(give))?;
+            }
+        }
+        self.rt.metrics.add(Metric::RowsRead, 1);
+        Ok(true)
     }
 
     /// Reads the row of `key` as `view` sees it.

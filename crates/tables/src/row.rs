@@ -292,6 +292,12 @@ impl Row {
         }
     }
 
+    /// Sets the key alone: the buffer holds no row.
+    pub(crate) fn set_key(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+    }
+
     /// Sets a table row.
     pub(crate) fn set_table(&mut self, layout: &Arc<Layout>, key: &[u8], row: &[u8]) {
         self.clear();

@@ -53,6 +53,12 @@ enum Parts {
 }
 
 enum Place {
+    /// A number in the clustered key, between two fixed places in it, that is never NULL.
+    Number {
+        at: usize,
+        end: usize,
+        part: KeyPart,
+    },
     /// A part of the clustered key that begins at a fixed place in it.
     Key {
         at: usize,
@@ -229,7 +235,11 @@ impl Place {
         if let Some(nth) = column.from_key {
             let len = |part: &KeyPart| part.ty.fixed_len().filter(|_| part.has_fixed_place());
             let before = layout.key[..nth].iter().map(|key| len(&key.part));
-            return Some(Place::Key { at: before.sum::<Option<_>>()?, part: layout.key[nth].part });
+            let (at, part) = (before.sum::<Option<usize>>()?, layout.key[nth].part);
+            return Some(match len(&part) {
+                Some(len) => Place::Number { at, end: at + len, part },
+                None => Place::Key { at, part },
+            });
         }
         let ty = column.entry.ty;
         match layout.fixed_place(version, position) {
@@ -250,6 +260,10 @@ impl Place {
             null.is_some_and(|(at, bit)| row.get(at).is_some_and(|byte| byte & bit != 0))
         };
         match self {
+            Place::Number { at, end, part } => {
+                let Some(bytes) = key.get(*at..*end) else { return Ok(false) };
+                give(part.number(bytes));
+            }
             Place::Key { at, part } => {
                 let Some(key) = key.get(*at..) else { return Ok(false) };
                 give(part.decode_scalar(key)?);

@@ -7,6 +7,7 @@ use evenkeel_base::{IndexId, Result};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_runs::CompactionFigures;
 use evenkeel_tables::{CheckProgress, Table, TableState};
+use evenkeel_tree::Size;
 use evenkeel_txn::{LockSpace, Mode, TxnInfo};
 use std::collections::HashMap;
 
@@ -99,8 +100,27 @@ impl Database {
     pub fn size_estimate(&self, table: &str) -> Result<TableSize> {
         self.check_open()?;
         let size = self.figures_of(table, |table, _| self.engine.store.size_estimate(table))?;
+        Ok(self.size_of(size))
+    }
+
+    fn size_of(&self, size: Size) -> TableSize {
         let page_bytes = self.engine.pages.page_size() as u64;
-        Ok(TableSize { rows: size.rows, bytes: size.leaves * page_bytes })
+        TableSize { rows: size.rows, bytes: size.leaves * page_bytes }
+    }
+
+    /// As `size_estimate`, of the table that has a handle's name now.
+    ///
+    /// # Errors
+    /// As `size_estimate`.
+    #[cfg(feature = "server")]
+    pub fn size_estimate_of(&self, handle: &mut evenkeel_tables::TableHandle) -> Result<TableSize> {
+        self.check_open()?;
+        let table = self.engine.store.table_of(handle)?;
+        match self.engine.store.size_estimate(&table) {
+            Ok(size) => Ok(self.size_of(size)),
+            // The table may have been dropped or emptied meanwhile.
+            Err(_) => self.size_estimate(handle.name()),
+        }
     }
 
     /// Figures of a table from its inner pages and the list of runs.

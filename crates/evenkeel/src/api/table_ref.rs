@@ -286,6 +286,22 @@ impl<'t> TableRef<'t> {
         key.give(|key| self.run(|txn| txn.get(&self.table, key, row)))
     }
 
+    /// As `get_into`, and gives the columns of a plan, where they lie if possible: without a copy
+    /// of the row. `row` then has only [`Row::key`].
+    ///
+    /// # Errors
+    /// As `get`.
+    #[cfg(feature = "server")]
+    pub fn get_by(
+        &self,
+        key: impl Values,
+        plan: &mut evenkeel_tables::RowPlan,
+        row: &mut Row,
+        give: impl FnMut(usize, ValueRef<'_>),
+    ) -> Result<bool> {
+        key.give(|key| self.run(|txn| txn.get_by(&self.table, key, plan, row, give)))
+    }
+
     /// Reads many rows, in the order of their keys; `f` gets each key's position and row.
     ///
     /// # Errors

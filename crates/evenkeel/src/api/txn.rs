@@ -76,6 +76,16 @@ impl Txn {
         Ok(TableRef::new(self, self.engine.store.table(name)?))
     }
 
+    /// As `table`, of the table that has a handle's name now. Cheaper than a lookup of the name.
+    ///
+    /// # Errors
+    /// As `table`.
+    #[cfg(feature = "server")]
+    pub fn table_of(&self, handle: &mut evenkeel_tables::TableHandle) -> Result<TableRef<'_>> {
+        self.engine.check_open()?;
+        Ok(TableRef::new(self, self.engine.store.table_of(handle)?))
+    }
+
     /// Drops a table that this transaction may have used itself; it must have no open scan of the
     /// table. The call waits for other transactions only. The drop is not part of the transaction:
     /// it stays even after a rollback.

@@ -41,7 +41,7 @@ const ENTRIES_BETWEEN: u64 = 4 * ENTRIES_SEEN / PLACES;
 /// Attempts, at most, if flushes and compactions interrupt.
 const LOOKS: u32 = 4;
 /// All entries count as rows if at most one in this many may not be a row or may remove one.
-const FEW: u64 = 8;
+pub(crate) const FEW: u64 = 8;
 
 /// The mark of a reader that has changed nothing.
 const UNDO_NONE: UndoNo = UndoNo(1);
@@ -262,7 +262,7 @@ impl Runs {
         let mut counted = 0;
         if entries.count < ENTRIES_EACH * counted_max {
             let few = self.count_by_positions(&entries, snapshot, ENTRIES_EACH * counted_max)?;
-            if few.uncertain <= few.entries / FEW {
+            if few.is_certain() {
                 return Ok(few.rows.max(u64::from(few.entries > 0)));
             }
             let mut cursor = self.estimating(&entries, range.clone(), snapshot);

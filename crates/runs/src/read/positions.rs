@@ -9,8 +9,10 @@
 
 use crate::Runs;
 use crate::memtable::Memtable;
+use crate::read::estimate::FEW;
 use crate::read::run_iter::BlockLoader;
 use crate::run::file::RunSegment;
+use evenkeel_base::fault_injection::{Fault, is};
 use evenkeel_base::{IndexId, Result, Snapshot, TxnId};
 use evenkeel_format::record::entry_op::{DEL, FRESH, INS};
 
@@ -26,6 +28,11 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
+    /// True if few of the entries may not be rows.
+    pub fn is_certain(&self) -> bool {
+        self.uncertain <= self.entries / FEW || is(Fault::EntriesTakenForRows)
+    }
+
     /// Adds the entries of another source.
     pub fn add(&mut self, other: Counted) {
         self.entries += other.entries;

@@ -17,6 +17,7 @@ mod foreign_cascade;
 mod foreign_cascade_model;
 mod foreign_model;
 mod found_by;
+mod handles;
 mod hot_row;
 mod isolation;
 mod large;

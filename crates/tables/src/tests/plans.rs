@@ -76,6 +76,22 @@ macro_rules! by_plan {
     }};
 }
 
+/// `get_by` gives what `get` gives, of the same key.
+fn check_gets(txn: &mut TableTxn, table: &Arc<Table>, columns: &[usize], keys: &[Vec<Value>]) {
+    let (mut plan, mut row, mut whole) = (RowPlan::new(columns.to_vec()), Row::new(), Row::new());
+    for key in keys {
+        let key: Vec<_> = key.iter().map(Value::as_ref).collect();
+        let mut values = vec![None; columns.len()];
+        let give = |at: usize, value: ValueRef<'_>| values[at] = Some(value.to_owned());
+        let given = txn.get_by(table, &key, &mut plan, &mut row, give).unwrap();
+        assert_eq!(given, txn.get(table, &key, &mut whole).unwrap(), "{key:?}");
+        if given {
+            let each = columns.iter().map(|at| Some(whole.value(*at).unwrap().to_owned()));
+            assert_eq!((row.key(), values), (whole.key(), each.collect()), "{key:?}");
+        }
+    }
+}
+
 /// Scans by a plan give the same as rows in a buffer: for rows and entries, in both directions, for
 /// versions in the leaf and older ones, whether or not they end within a leaf.
 fn check_scans(db: &Db, table: &Arc<Table>, columns: &[usize], keys: &[Vec<Value>]) {
@@ -121,7 +137,31 @@ fn check_scans(db: &Db, table: &Arc<Table>, columns: &[usize], keys: &[Vec<Value
             assert!(keys_only || given.len() == keys.len());
         }
     }
+    check_gets(&mut reader, table, columns, keys);
+    check_gets(&mut writer, table, columns, keys);
+    let missing = [keys[0][0].clone(), Value::Int(-1)].to_vec();
+    check_gets(&mut db.begin_at(Isolation::ReadUncommitted), table, columns, &[missing]);
+    check_gets(&mut db.begin_at(Isolation::ReadUncommitted), table, columns, keys);
     drop(writer);
+}
+
+/// The primary key may be too long to be clustered on, or the reads lock: the row is read whole.
+#[test]
+fn gets_by_a_plan_of_other_tables_and_readers() {
+    let db = Db::new();
+    let column = |name| ColumnSpec::new(name, ColumnType::Text { max: 3000 });
+    let long = TableSpec::new().column(column("a")).column(column("b")).primary_key(&["a"]);
+    let table = db.store.create_table("long", &long).unwrap();
+    assert!(table.layout().key.is_empty(), "clustered on a hidden number");
+    let keys: Vec<Vec<Value>> = (0..5).map(|n| vec![Value::Text(format!("k{n}"))]).collect();
+    let mut txn = db.begin();
+    for key in &keys[1..] {
+        txn.insert(&table, &[key[0].as_ref(), ValueRef::Text("b")]).unwrap();
+    }
+    check_gets(&mut txn, &table, &[1, 0], &keys);
+    commit(txn);
+    check_gets(&mut db.begin(), &table, &[1, 0], &keys);
+    check_gets(&mut db.begin_at(Isolation::Serializable), &table, &[1], &keys);
 }
 
 proptest! {
@@ -177,5 +217,6 @@ proptest! {
         insert(&columns, 1_000);
         check(&db, &table, &mut plan);
         check(&db, &table, &mut RowPlan::new(vec![columns.len() - 1, 0, 1]));
+        check_gets(&mut db.begin(), &table, &[columns.len() - 1, 2, 0], &keys);
     }
 }
