@@ -5,7 +5,7 @@ use evenkeel::ValueRef::{Int, Null};
 use evenkeel::{
     Access, BuildProgress, Code, ColumnSpec, ColumnType, Database, Direction, Durability, Error,
     ForeignKeySpec, IndexSpec, Isolation, Kind, Metric, Options, Range, ReferenceAction, Row,
-    TableSpec, Value, exactly,
+    TableChange, TableSpec, Value, exactly,
 };
 use evenkeel_io::Env;
 use evenkeel_io::sim::{CrashPolicy, SimEnv};
@@ -422,6 +422,53 @@ fn a_key_that_is_added_beside_writers_leaves_no_orphan() {
     let [added, refused, kept] = outcomes.each_ref().map(|count| count.load(Ordering::Relaxed));
     println!("keys added: {added}, refused: {refused}, there in the end: {kept}");
     assert!(added > 50 && refused > 10 && kept >= added / 2, "{added} {refused} {kept}");
+}
+
+/// Operations that have met the key look for nothing that went with it.
+#[test]
+fn a_key_is_dropped_with_its_index_beside_writers() {
+    let (met, dropped) = (Arc::new(Met::default()), Arc::new(AtomicU64::new(0)));
+    for seed in 1..=200 {
+        let sim = SimEnv::new(seed);
+        let db = open_lazy(sim.env());
+        db.create_table("p", &parents()).expect("creates");
+        db.create_table("c", &children()).expect("creates");
+        let session = |n: u64| {
+            let (db, met) = (db.clone(), met.clone());
+            let mut rng = evenkeel_io::Rng::new(seed * 10 + n);
+            let work = move || {
+                for step in 0..30 {
+                    let parent = Int(rng.below(3) as i64);
+                    met.note(&run(&db, Isolation::ReadCommitted, |txn| match rng.below(3) {
+                        0 => txn.table("p")?.insert_or_ignore(&[parent]).map(drop),
+                        1 => txn.table("p")?.delete(&[parent]).map(drop),
+                        _ => {
+                            let id = n as i64 * 1000 + step;
+                            txn.table("c")?.insert(&[Int(id), parent]).map(drop)
+                        }
+                    }));
+                }
+            };
+            Box::new(work) as Box<dyn FnOnce() + Send>
+        };
+        let mut sessions: Vec<_> = (0..3).map(session).collect();
+        let (drops, rt, count) = (db.clone(), sim.runtime(), dropped.clone());
+        sessions.push(Box::new(move || {
+            (0..seed % 40).for_each(|_| rt.step());
+            let change = TableChange {
+                drop_foreign_keys: vec!["parent".into()],
+                drop_indexes: vec!["by_parent".into()],
+                ..TableChange::default()
+            };
+            drops.alter_table("c", &change).expect("drops");
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        sim.run(sessions);
+    }
+    let met = met.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+    println!("committed, without parent, with children, waits and deadlocks: {met:?}");
+    assert!(met[..3].iter().all(|count| *count > 100), "{met:?}");
+    assert_eq!(dropped.load(Ordering::Relaxed), 200);
 }
 
 #[test]

@@ -52,7 +52,8 @@ impl Store {
         validates: bool,
         progress: &BuildProgress,
     ) -> Result<()> {
-        let def = self.table(table)?.layout().def.clone();
+        let child = self.table(table)?;
+        let def = child.layout().def.clone();
         if let Some(taken) =
             def.foreign_keys.iter().find(|k| specs.iter().any(|s| s.name == k.name))
         {
@@ -63,7 +64,7 @@ impl Store {
         let change = TableChange { add_foreign_keys, ..TableChange::default() };
         let added = self.alter_table(table, &change);
         if added.is_err() {
-            self.forget_foreign_keys(table)?;
+            forget_provisional(&child);
         }
         added
     }
@@ -93,8 +94,7 @@ impl Store {
     /// # Errors
     /// `TableMissing`.
     pub fn forget_foreign_keys(&self, table: &str) -> Result<()> {
-        let links = self.table(table)?.links.own();
-        links.iter().filter(|link| link.is_provisional()).for_each(LinkList::cut);
+        forget_provisional(&*self.table(table)?);
         Ok(())
     }
 
@@ -154,6 +154,12 @@ impl Store {
         progress.complete();
         Ok(())
     }
+}
+
+/// Removes the keys that were proved, whatever name the table has now.
+fn forget_provisional(table: &Table) {
+    let links = table.links.own();
+    links.iter().filter(|link| link.is_provisional()).for_each(LinkList::cut);
 }
 
 /// The links of new keys of a table, not set yet; each has a number that is free.
@@ -348,12 +354,12 @@ fn parts_of(
 fn copy_key(parts: &[Part], key: &[u8], out: &mut Vec<u8>) -> Result<usize> {
     let mut ends = [0; evenkeel_format::limits::KEY_PARTS_MAX];
     let (mut rest, mut has_null) = (key, false);
-    for at in 0..parts.len() {
+    for (at, end) in ends.iter_mut().enumerate().take(parts.len()) {
         let part = parts.iter().find(|part| part.at == at);
         let part = part.ok_or_else(|| Error::internal("a key has another column"))?;
         has_null |= part.of_child.part.is_null(rest)?;
         rest = part.of_child.part.skip(rest)?;
-        ends[at] = key.len() - rest.len();
+        *end = key.len() - rest.len();
     }
     let len = key.len() - rest.len();
     if has_null {
