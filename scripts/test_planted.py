@@ -34,8 +34,8 @@ OF_CRATES = [
     ("ParentNotLocked", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentBarrierSkipped", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParkedUnseen", "evenkeel", "a_request_just_before_an_actor_leaves_its_thread_is_seen"),
-    ("KeyProvedEarly", "evenkeel --test foreign_keys", "a_key_that_is_added_beside_writers_leaves_no_orphan"),
-    ("CascadeSkipsLocked", "evenkeel --test foreign_keys", "no_interleaving_and_no_crash_of_a_cascade_leaves_an_orphan"),
+    ("KeyProvedEarly", "evenkeel-tables", "an_addition_waits_for_earlier_writers_and_is_cancelled"),
+    ("CascadeSkipsLocked", "evenkeel-tables", "a_cascade_waits_for_rows_that_others_hold"),
     ("CascadeForgetsIndex", "evenkeel-tables", "random_cascades_equal_the_model"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
