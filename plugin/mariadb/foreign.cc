@@ -356,7 +356,7 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
                                    : definition ? definition->field(string_of(other->field_name)) : nullptr;
     if (is_there && !of_parent)
       return refuse(thd, name, "its parent " + shown + " has no column `" + string_of(other->field_name) + "`");
-    if (of_parent && !same_values(field, of_parent) && !plant("ForeignTypesIgnored"))
+    if (of_parent && !same_values(field, of_parent))
       return refuse(thd, name, "column `" + string_of(field->field_name) + "` is of type " + type_of(field) +
                     ", column `" + string_of(of_parent->field_name) + "` of the parent of type " +
                     type_of(of_parent));

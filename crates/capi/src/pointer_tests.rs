@@ -2,6 +2,7 @@
 //! buffers have exactly the named number of bytes, so the address sanitizer and Miri report each
 //! access beyond them.
 
+use crate::alter::*;
 use crate::database::*;
 use crate::inspect::*;
 use crate::record::*;
@@ -413,11 +414,14 @@ fn a_handle_follows_its_name() {
         lock_wait_ms: 1000,
         cancelled: None,
         context: null_mut(),
+        leaves_children: 0,
     };
     // SAFETY: the arguments live during the calls.
     unsafe {
         let mut error = no_error();
-        assert_eq!(ek_rename_table(db, text("t"), text("u"), &wait(), &mut error), 0);
+        let (t, u, none_replaced) = (text("t"), text("u"), EkBytes::NONE);
+        let renamed = ek_rename_table(db, t, u, none_replaced, null(), 0, &wait(), &mut error);
+        assert_eq!(renamed, 0);
         assert_eq!((rows(&here), rows(&there)), (none, found));
         assert_eq!(ek_truncate(db, text("u"), &wait(), &mut error), 0);
         assert_eq!((rows(&here), rows(&there)), (none, (0, 0, EkKind::Ok)));
