@@ -443,6 +443,11 @@ impl TableTxn {
             }
             left.push(left_key);
         }
+        // As InnoDB: keys to the primary key come first, then those to each index.
+        left.sort_by_key(|left| match left.space {
+            LockSpace::Index(index) => Some(index),
+            LockSpace::Tree(_) | LockSpace::Keys(_) => None,
+        });
         if !left.is_empty() {
             // Simulations switch threads between the look at the links and the write.
             self.store.rt.step();
@@ -467,8 +472,8 @@ impl TableTxn {
         self.keys_left(table, state, &|i| old.value(i), None)
     }
 
-    /// Enters a table whose rows are to be changed, and those whose rows may refer to them. They are
-    /// entered before the stamp: with the stamp, an operation that waits for a closed table would
+    /// Enters a table whose rows are to be changed, and those whose rows may refer to them. This
+    /// comes before the stamp: with the stamp, an operation that waits for a closed table would
     /// hold up writers inside that table, for which the schema change waits.
     pub(crate) fn enter_to_change(&mut self, table: &Arc<Table>) -> Result<()> {
         self.enter(table, Use::Write)?;
@@ -480,7 +485,7 @@ impl TableTxn {
         Ok(())
     }
 
-    /// Enters a table whose rows may refer to a changed one; false if it was dropped, with its rows.
+    /// Enters a table whose rows may refer to a changed one; false if that table was dropped.
     fn enter_child(&mut self, child: &Arc<Table>) -> Result<bool> {
         match self.enter(child, Use::Read) {
             Err(error) if error.code() == Code::TableMissing && child.is_gone() => Ok(false),
