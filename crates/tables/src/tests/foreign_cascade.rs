@@ -1,5 +1,5 @@
-//! CASCADE and SET NULL: which rows they change, which statements they refuse, and which transactions
-//! wait for each other.
+//! CASCADE and SET NULL: which rows they change, which statements they refuse, and which
+//! transactions wait for each other.
 
 use super::foreign::refused;
 use super::*;
