@@ -137,8 +137,11 @@ def refused(server, base, to, *parts):
     for part in (*parts, str(base)):
         if part not in said or part not in last:
             raise Problem(f"{part} is not in: {said}; {last}")
-    if (to / "COMPLETE").exists():
-        raise Problem(f"{to} is complete")
+    # A refused backup leaves nothing, and an earlier one that has its directory whole.
+    if (to / "COMPLETE").exists() != (to == base):
+        raise Problem(f"{to}: complete is not {to == base}")
+    if to == base:
+        evenkeel("backup", "verify", to)
     client.run("set global evenkeel_backup_base = ''")
     client.close()
 
