@@ -15,6 +15,7 @@ typedef struct ek_long ek_long;
 typedef struct ek_scan_handle ek_scan_handle;
 typedef struct ek_canceller_handle ek_canceller_handle;
 typedef struct ek_plan ek_plan;
+typedef struct ek_build ek_build;
 
 typedef struct { const uint8_t *ptr; size_t len; } ek_bytes;
 
@@ -96,10 +97,10 @@ typedef struct
 int32_t ek_foreign_keys(const ek_database *db, ek_bytes table, uint8_t to_it, void *context,
                         void (*each)(void *context, const ek_foreign_key *key), ek_error *error);
 int32_t ek_add_foreign_keys(const ek_database *db, ek_bytes table, const ek_foreign *keys,
-                            size_t keys_len, uint8_t validates, const struct ek_build *build,
+                            size_t keys_len, uint8_t validates, const ek_build *build,
                             ek_error *error);
 int32_t ek_prove_foreign_keys(const ek_database *db, ek_bytes table, const ek_foreign *keys,
-                              size_t keys_len, uint8_t validates, const struct ek_build *build,
+                              size_t keys_len, uint8_t validates, const ek_build *build,
                               ek_error *error);
 int32_t ek_forget_foreign_keys(const ek_database *db, ek_bytes table, ek_error *error);
 int32_t ek_is_referenced(const ek_database *db, ek_bytes table);
@@ -210,7 +211,6 @@ void ek_scan_free(ek_scan_handle *scan);
 int64_t ek_estimate(ek_txn *txn, ek_table *table, ek_bytes index, const ek_bound *lower,
                     const ek_bound *upper, ek_error *error);
 
-typedef struct ek_build ek_build;
 ek_build *ek_build_new(uint64_t wait_ms);
 void ek_build_free(ek_build *build);
 void ek_build_cancel(const ek_build *build);

@@ -162,28 +162,33 @@ struct NewKeys {
 }
 
 impl NewKeys {
-    /// Calls `add` with the table and its new keys; 0, or -1 on error.
+    /// Calls `add` with the table and its new keys.
     ///
     /// # Safety
     /// All pointers are valid during the call.
     unsafe fn add(
         &self,
-        error: *mut EkError,
         add: impl FnOnce(&Database, &str, &[ForeignKeySpec], &BuildProgress) -> Result<()>,
-    ) -> i32 {
+    ) -> Result<i32> {
         // SAFETY: by contract of the caller.
         unsafe {
             let progress = (*self.build).progress();
-            let added = fence(error, -1, || {
-                let (db, name) = (&(*self.db).0, self.table.text()?);
-                let own = names_of(&*db.definition(name)?);
-                let specs = foreign_specs(db, (name, &own), slice(self.keys, self.keys_len))?;
-                add(db, name, &specs, progress).map(|()| 0)
-            });
             // Also if nothing began, because another thread waits for the end.
-            progress.end();
-            added
+            let _ends = Ends(progress);
+            let (db, name) = (&(*self.db).0, self.table.text()?);
+            let own = names_of(&*db.definition(name)?);
+            let specs = foreign_specs(db, (name, &own), slice(self.keys, self.keys_len))?;
+            add(db, name, &specs, progress).map(|()| 0)
         }
+    }
+}
+
+/// Ends the progress when it is dropped.
+struct Ends<'a>(&'a BuildProgress);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -205,7 +210,9 @@ pub unsafe extern "C" fn ek_add_foreign_keys(
     let new = NewKeys { db, table, keys, keys_len, build };
     // SAFETY: by contract of the caller.
     unsafe {
-        new.add(error, |db, name, keys, p| db.add_foreign_keys(name, keys, validates != 0, p))
+        fence(error, -1, || {
+            new.add(|db, name, keys, p| db.add_foreign_keys(name, keys, validates != 0, p))
+        })
     }
 }
 
@@ -228,7 +235,9 @@ pub unsafe extern "C" fn ek_prove_foreign_keys(
     let new = NewKeys { db, table, keys, keys_len, build };
     // SAFETY: by contract of the caller.
     unsafe {
-        new.add(error, |db, name, keys, p| db.prove_foreign_keys(name, keys, validates != 0, p))
+        fence(error, -1, || {
+            new.add(|db, name, keys, p| db.prove_foreign_keys(name, keys, validates != 0, p))
+        })
     }
 }
 
