@@ -102,7 +102,7 @@ def refuses_other_version(root, environment):
 def refuses_package(root, environment):
     """The Debian package has the same files."""
     package = root / "usr/share/mariadb-plugin-evenkeel"
-    package.mkdir()
+    package.mkdir(parents=True)
     code, said = done(["bash", INSTALL, "install"], environment)
     wants(code, "is installed over the package")
     wants(package.name in said, f"does not name the package: {said}")
