@@ -1,5 +1,6 @@
 -- One statement over and over, as a prepared statement, for scripts/reads_counted.py:
--- sysbench reads_counted.lua --case=NAME --events=N run. The tables are those of sysbench's oltp tests.
+-- sysbench reads_counted.lua --case=NAME --events=N run. The tables are those of sysbench's oltp tests, and two that
+-- have a row for each insert: one refers to the first by a foreign key.
 require("oltp_common")
 
 sysbench.cmdline.options.case = {"Which statement", "point"}
@@ -13,6 +14,8 @@ local cases = {
    keys = "SELECT k FROM sbtest1 WHERE k BETWEEN ? AND ?",
    rows = "SELECT c FROM sbtest1 WHERE k BETWEEN ? AND ?",
    update = "UPDATE sbtest1 SET k=k+1 WHERE id=?",
+   alone = "INSERT INTO alone (parent) VALUES (?)",
+   child = "INSERT INTO child (parent) VALUES (?)",
    update_c = "UPDATE sbtest1 SET c='a value of a column that no index has' WHERE id=?",
 }
 local statement, from, to

@@ -22,7 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 AS_ROOT = ["--user=root"] if os.getuid() == 0 else []
 ENGINES = ["evenkeel", "innodb"]
-CASES = ["point", "simple", "sum", "order", "distinct", "keys", "rows", "update", "update_c"]
+CASES = ["point", "simple", "sum", "order", "distinct", "keys", "rows", "update", "update_c", "alone", "child"]
 # What a dispatched command does: the function of the server that runs one packet.
 COUNTED = "*dispatch_command*"
 
@@ -94,6 +94,9 @@ class Counted:
             self.sql(f"create database {engine}")
             self.sysbench("/usr/share/sysbench/oltp_read_only.lua", engine, "prepare")
             self.sql(f"analyze table {engine}.sbtest1")
+            columns = "id int auto_increment primary key, parent int not null, key (parent)"
+            self.sql(f"create table {engine}.alone ({columns}) engine={engine}; create table {engine}.child ({columns}, "
+                     f"foreign key (parent) references sbtest1 (id)) engine={engine}")
         # Background work that follows a load ends.
         time.sleep(20)
 
