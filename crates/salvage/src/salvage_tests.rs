@@ -23,6 +23,7 @@ use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{BLOCK, segment_path};
 use evenkeel_io::{Env, MemEnv, OpenMode, SharedRng as Rng};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
@@ -264,7 +265,7 @@ struct Harm {
     super_slots: u64,
 }
 
-fn overwrite(env: &MemEnv, path: &str, offset: u64, bytes: &[u8]) {
+pub(super) fn overwrite(env: &MemEnv, path: &str, offset: u64, bytes: &[u8]) {
     let mode = OpenMode { create: false, ..OpenMode::READ_WRITE };
     env.open(path, mode).and_then(|file| file.write_at(bytes, offset)).expect("overwrites");
 }
@@ -350,8 +351,8 @@ fn salvaged(env: impl Env + 'static) -> evenkeel_base::Result<(Report, Database)
 /// As `salvaged`.
 pub(super) fn salvaged_from(env: Arc<dyn Env>) -> evenkeel_base::Result<(Report, Database)> {
     let to = Arc::new(MemEnv::new());
-    let db = Database::open_with("unused", options(to.clone())).expect("opens");
-    let report = salvage_into(env, "a store", Target::New(Arc::new(db)))?;
+    let target = Target::open(Path::new("unused"), options(to.clone())).expect("opens");
+    let report = salvage_into(env, "a store", target)?;
     Ok((report, Database::open_with("unused", options(to)).expect("opens again")))
 }
 
