@@ -77,6 +77,7 @@ impl Definition {
             if let Some(awaited) = &key.awaited {
                 named.parent.clone_from(&awaited.table);
                 named.parent_columns.clone_from(&awaited.columns);
+                named.awaits = true;
             }
             made.foreign_keys.push(named);
         }
@@ -112,6 +113,8 @@ pub struct ForeignKey {
     pub on_delete: ReferenceAction,
     /// What a change of a parent row's key does.
     pub on_update: ReferenceAction,
+    /// The parent does not exist: the key waits for a table of its name.
+    pub awaits: bool,
 }
 
 impl ForeignKey {
@@ -132,7 +135,14 @@ impl ForeignKey {
             parent_columns: of_parent.map(str::to_string).collect(),
             on_delete,
             on_update,
+            awaits: false,
         }
+    }
+
+    /// True if the catalog has all of its names.
+    pub fn is_known(&self) -> bool {
+        let mut names = self.columns.iter().chain(&self.parent_columns).chain([&self.parent]);
+        names.all(|name| name != "?")
     }
 }
 

@@ -4,16 +4,18 @@
 use crate::catalog::Known;
 use crate::definition::{Definition, ForeignKey};
 use crate::report::{Orphans, Report};
-use crate::sql;
+use crate::{foreign_sql, sql};
 use evenkeel::{
-    Access, Code, Database, Direction, Error, ForeignKeySpec, Isolation, Range, Result, Row,
-    TableDef, Value, ValueRef,
+    Access, BuildProgress, Code, Database, Direction, Error, ForeignKeySpec, Isolation, Range,
+    Result, Row, TableDef, Value, ValueRef,
 };
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_format::catalog::{IndexState, PartEntry};
 use evenkeel_format::text::plain;
 
 /// Rows of one key that the report names, at most.
 const ROWS_NAMED: usize = 10_000;
+const NAMES_LOST: &str = "the catalog has lost its parent or a column";
 
 /// Adds the foreign keys of all tables that were saved.
 ///
@@ -22,7 +24,7 @@ const ROWS_NAMED: usize = 10_000;
 pub fn carry_over(db: &Database, tables: &[Known], report: &mut Report) -> Result<()> {
     for Known { def, .. } in tables {
         let saved = report.tables.iter_mut().find(|saved| saved.name == def.name);
-        let Some(saved) = saved.filter(|_| db.definition(&def.name).is_ok()) else { continue };
+        let Some(saved) = saved.filter(|saved| saved.is_made) else { continue };
         for key in &def.foreign_keys {
             let (orphans, added) = add(db, def, key)?;
             if let Err(why) = added {
@@ -38,23 +40,33 @@ pub fn carry_over(db: &Database, tables: &[Known], report: &mut Report) -> Resul
     Ok(())
 }
 
+/// The statements that add the keys of the tables that were saved.
+pub fn as_sql(tables: &[Known], report: &Report) -> String {
+    let is_read = report.log.is_some_and(|(.., lost)| lost.is_none());
+    let written = tables.iter().filter_map(|Known { def, .. }| {
+        let saved = report.tables.iter().find(|saved| saved.name == def.name && saved.is_made)?;
+        Some((def, is_read && saved.lost.is_empty() && saved.aside.is_empty()))
+    });
+    foreign_sql::statements(&written.collect::<Vec<_>>())
+}
+
 /// Adds a key, or says why it is left out, with the rows that do not keep it.
 fn add(
     db: &Database,
     def: &Definition,
     key: &ForeignKey,
 ) -> Result<(Option<Orphans>, std::result::Result<(), String>)> {
-    let is_known = |names: &[String]| names.iter().all(|name| name != "?");
-    if key.parent == "?" || !is_known(&key.columns) || !is_known(&key.parent_columns) {
-        return Ok((None, Err("the catalog has lost its parent or a column".to_string())));
+    if !key.is_known() {
+        return Ok((None, Err(NAMES_LOST.to_string())));
     }
     let orphans = match orphans(db, def, key) {
-        Ok(orphans) => orphans,
+        Ok(orphans) if !fault_injection::is(Fault::OrphansOverlooked) => orphans,
+        Ok(_) => None,
         Err(error) if is_reason(&error) => return Ok((None, Err(error.to_string()))),
         Err(error) => return Err(error.with("foreign_key", &key.name)),
     };
     if let Some(orphans) = orphans {
-        let why = format!("{} rows refer to rows of {} that are lost", orphans.count, key.parent);
+        let why = format!("{} rows refer to rows that {} does not have", orphans.count, key.parent);
         return Ok((Some(orphans), Err(why)));
     }
     let spec = ForeignKeySpec {
@@ -64,8 +76,10 @@ fn add(
         parent_columns: key.parent_columns.clone(),
         on_delete: key.on_delete,
         on_update: key.on_update,
+        may_await: key.awaits,
     };
-    match db.add_foreign_key(&def.name, &spec) {
+    let is_proved = !key.awaits && !fault_injection::is(Fault::OrphansOverlooked);
+    match db.add_foreign_keys(&def.name, &[spec], is_proved, &BuildProgress::default()) {
         Err(error) if is_reason(&error) => Ok((None, Err(error.to_string()))),
         added => added.map(|()| (None, Ok(()))),
     }
@@ -110,6 +124,9 @@ fn parent_key(parent: &TableDef, key: &ForeignKey) -> Option<(ParentKey, Vec<usi
 
 /// The rows that refer to no row; none if all keep the key.
 fn orphans(db: &Database, def: &Definition, key: &ForeignKey) -> Result<Option<Orphans>> {
+    if key.awaits {
+        return Ok(None);
+    }
     let parent = db.definition(&key.parent)?;
     let (parent_key, order) = parent_key(&parent, key).ok_or_else(|| {
         let why = "the parent has no unique key of these columns any more";

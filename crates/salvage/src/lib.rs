@@ -10,6 +10,7 @@ mod definition;
 mod dump;
 mod files;
 mod foreign;
+mod foreign_sql;
 mod leaves;
 mod log;
 mod outcome;

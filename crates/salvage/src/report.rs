@@ -47,6 +47,8 @@ pub struct TableReport {
     pub superseded: u64,
     /// What differs from the original, in sentences.
     pub notes: Vec<String>,
+    /// The output has the table.
+    pub is_made: bool,
 }
 
 fn push_line(text: &mut String, args: std::fmt::Arguments<'_>) {

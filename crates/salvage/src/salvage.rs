@@ -132,8 +132,9 @@ fn salvage_from(
         }
     }
     report.aside_in = aside.finish()?;
-    if let Target::New(db, _) = &target {
-        foreign::carry_over(db, &catalog.tables, &mut report)?;
+    match &mut target {
+        Target::New(db, _) => foreign::carry_over(db, &catalog.tables, &mut report)?,
+        Target::Text(files) => files.end(&foreign::as_sql(&catalog.tables, &report))?,
     }
     target.finish()?;
     Ok(report)
@@ -171,6 +172,7 @@ fn save(
         }
     };
     let mut rows = target.begin(def, &mut report.notes)?;
+    report.is_made = true;
     let mut saving = Saving { picture, table, decoder, report };
     picture.walk(def.entry.tree, &mut |found| {
         match found {

@@ -26,6 +26,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+#[path = "family_tests.rs"]
+pub(super) mod family;
+
 const PAGE: u64 = 4096;
 
 /// A row of the model: the values behind the key, all of which every table has.
@@ -188,6 +191,10 @@ fn load(rng: &Rng, db: &Database, name: &'static str, world: &mut World, next: &
 /// Makes tables and changes them.
 pub(super) fn fill(rng: &Rng, db: &Database, world: &mut World, next: &mut i64) {
     for _ in 0..(20 + rng.below(120)) {
+        if rng.below(6) == 0 {
+            family::step(rng, db, world, next);
+            continue;
+        }
         let name = NAMES[rng.below(4) as usize];
         if !world.tables.contains_key(name) {
             db.create_table(name, &spec(name)).expect("creates");
@@ -245,7 +252,7 @@ fn store(rng: &Rng) -> (MemEnv, World) {
         false => {
             // A transaction is open when the process is killed.
             let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-            let name = world.tables.keys().next().copied();
+            let name = NAMES.into_iter().find(|name| world.tables.contains_key(name));
             if let Some(name) = name.filter(|_| rng.below(2) == 0) {
                 work(rng, &mut txn, name, &world.tables[name], &mut next);
             }
@@ -373,14 +380,14 @@ fn ranges_in(picture: &Picture, tree: TreeId, pages: &BTreeSet<u64>) -> Vec<KeyR
 }
 
 /// Checks a salvage of a damaged store with a model, and returns the numbers of rows saved and
-/// lost.
-fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) -> (u64, u64) {
+/// lost, and of orphans.
+fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) -> [u64; 3] {
     let (report, db) = match salvaged(damaged) {
         Ok(done) => done,
         // Nothing names the database any more.
         Err(error) if harm.super_slots == 2 && harm.log => {
             assert_eq!(error.code(), evenkeel::Code::NotADatabase, "seed {seed}: {error}");
-            return (0, 0);
+            return [0; 3];
         }
         Err(error) => panic!("seed {seed}: {error}"),
     };
@@ -392,6 +399,7 @@ fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) 
     assert!(has_log || harm.log || harm.super_slots > 0, "{told}");
     let exact = !harm.log && has_log && harm.super_slots < 2;
     let has_map = !harm.map;
+    let orphans = family::judge(&report, &db, exact, &told);
     let (mut saved, mut lost) = (0, 0);
     for (name, model) in &world.tables {
         let Some(table) = report.tables.iter().find(|t| t.name == *name) else {
@@ -436,7 +444,7 @@ fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) 
             }
         }
     }
-    (saved, lost)
+    [saved, lost, orphans]
 }
 
 /// A range that is reported lost is that of damaged leaves, or one key whose long value is lost.
@@ -472,7 +480,7 @@ fn tree_of(picture: &Picture, name: &str) -> Option<TreeId> {
     catalog.tables.iter().find(|t| t.def.name == name).map(|t| t.def.entry.tree)
 }
 
-fn run(seed: u64) -> (u64, u64) {
+fn run(seed: u64) -> [u64; 3] {
     let rng = Rng::new(seed);
     let (files, world) = store(&rng);
     // An undamaged store comes back as a whole.
@@ -483,6 +491,7 @@ fn run(seed: u64) -> (u64, u64) {
     let lost = report.tables.iter().map(|t| t.lost.len()).sum::<usize>();
     assert_eq!((lost, report.catalog.len()), (0, 0), "seed {seed}: {}", report.text());
     assert_eq!(report.tables.len(), world.tables.len(), "seed {seed}: {}", report.text());
+    assert_eq!(family::judge(&report, &db, true, &report.text()), 0, "seed {seed}");
     drop(db);
     let damaged = files.fork();
     let harm = harm(&rng, &damaged);
@@ -490,14 +499,16 @@ fn run(seed: u64) -> (u64, u64) {
 }
 
 fn run_all(seeds: std::ops::Range<u64>) {
-    let (mut saved, mut lost) = (0, 0);
+    let mut sum = [0; 3];
     for seed in seeds.clone() {
         println!("seed {seed}");
-        let found = run(seed);
-        (saved, lost) = (saved + found.0, lost + found.1);
+        run(seed).into_iter().zip(&mut sum).for_each(|(found, sum)| *sum += found);
     }
-    println!("{} stores: {saved} rows saved, {lost} rows lost in reported ranges", seeds.count());
-    assert!(saved > 5_000 && lost > 0, "{saved} rows saved, {lost} lost: too little damage");
+    let [saved, lost, orphans] = sum;
+    let told =
+        format!("{saved} rows saved, {lost} rows lost in reported ranges, {orphans} orphans");
+    println!("{} stores: {told}", seeds.count());
+    assert!(saved > 5_000 && lost > 0 && orphans > 0, "{told}: too little damage");
 }
 
 #[test]

@@ -17,6 +17,8 @@ const PREFIX_CHARS: u32 = 255;
 
 /// Bytes of a character at most, in any character set of MariaDB.
 const CHARACTER_BYTES_MAX: u32 = 4;
+/// Bytes of a key of MariaDB at most.
+const KEY_BYTES_MAX: u32 = 3_072;
 
 /// A name in back quotes. A slash separates database and table, as in the server's names, which
 /// write other characters as `@` and four hexadecimal digits.
@@ -57,7 +59,7 @@ pub fn quoted(name: &str) -> String {
 }
 
 /// True if a key needs a prefix of a column of this type.
-fn is_blob(ty: ColumnType) -> bool {
+pub fn is_blob(ty: ColumnType) -> bool {
     matches!(ty, ColumnType::Bytes { max } | ColumnType::Text { max } if max > VARIABLE_BYTES_MAX)
 }
 
@@ -114,7 +116,7 @@ fn column(def: &Definition, column: &Column) -> Result<String> {
 /// unique key would refuse rows that differ.
 fn prefix_bytes(part: &PartEntry) -> u32 {
     let bytes_of_char = if part.collation.is_some() { CHARACTER_BYTES_MAX } else { 1 };
-    part.prefix.saturating_mul(bytes_of_char)
+    part.prefix.saturating_mul(bytes_of_char).min(KEY_BYTES_MAX)
 }
 
 fn len_max(ty: ColumnType) -> u32 {
@@ -139,7 +141,7 @@ fn collated(def: &Definition, name: &str, parts: &[PartEntry], out: &mut String)
 }
 
 /// In a comment a name must not begin a line.
-fn without_breaks(text: &str) -> String {
+pub fn without_breaks(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 
@@ -163,7 +165,8 @@ fn key(def: &Definition, parts: &[PartEntry], unique: bool) -> String {
     parts.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The CREATE TABLE statement, with the database of a server's table.
+/// The CREATE TABLE statement, with the database of a server's table. Foreign keys follow behind
+/// all tables (`foreign_sql`).
 ///
 /// # Errors
 /// `ValueRange` for a default that MariaDB cannot hold.
@@ -191,10 +194,6 @@ pub fn create(def: &Definition) -> Result<String> {
     collated(def, "PRIMARY", def.primary(), &mut text);
     for index in def.secondary() {
         collated(def, &quoted(&index.name), &index.entry.parts, &mut text);
-    }
-    for key in &def.foreign_keys {
-        // The server's tables of this engine take no foreign keys yet, and the parent may follow.
-        let _ = writeln!(text, "-- When all tables are loaded: {}", foreign_key(def, key));
     }
     Ok(text)
 }
