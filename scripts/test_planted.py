@@ -37,6 +37,7 @@ OF_CRATES = [
     ("KeyProvedEarly", "evenkeel-tables", "an_addition_waits_for_earlier_writers_and_is_cancelled"),
     ("CascadeSkipsLocked", "evenkeel-tables", "a_cascade_waits_for_rows_that_others_hold"),
     ("CascadeForgetsIndex", "evenkeel-tables", "random_cascades_equal_the_model"),
+    ("OrphansOverlooked", "evenkeel-salvage", "undamaged_rows_return_and_lost_ranges_are_exact"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

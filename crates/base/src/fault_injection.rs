@@ -95,6 +95,8 @@ pub enum Fault {
     StaleTableHandle,
     /// The estimate of a short range takes each entry for a row.
     EntriesTakenForRows,
+    /// Salvage keeps a foreign key that saved rows break.
+    OrphansOverlooked,
 }
 
 impl Fault {
@@ -142,6 +144,7 @@ impl Fault {
         Fault::CascadeForgetsIndex,
         Fault::StaleTableHandle,
         Fault::EntriesTakenForRows,
+        Fault::OrphansOverlooked,
     ];
 }
 

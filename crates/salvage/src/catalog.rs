@@ -279,7 +279,7 @@ impl Catalog {
             let (actions, child) = ((entry.on_delete, entry.on_update), &self.tables[at].def);
             let mut key = ForeignKey::new(child, parent, name, actions, &columns);
             if let Some(parent) = parents.get(number) {
-                (key.parent, key.parent_columns) = (parent.clone(), names);
+                (key.parent, key.parent_columns, key.awaits) = (parent.clone(), names, true);
             }
             self.tables[at].def.foreign_keys.push(key);
         }

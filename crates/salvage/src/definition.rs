@@ -7,7 +7,7 @@
 use evenkeel::{ColumnSpec, IndexSpec, PartSpec, TableDef, TableSpec};
 use evenkeel_base::{Code, Error, Result, TableId};
 use evenkeel_format::catalog::{
-    ColumnEntry, IndexEntry, IndexState, PartEntry, ReferenceAction, TableEntry,
+    ColumnEntry, IndexEntry, IndexState, PartCollation, PartEntry, ReferenceAction, TableEntry,
 };
 use evenkeel_format::overflow::OverflowRef;
 use evenkeel_format::{
@@ -77,6 +77,7 @@ impl Definition {
             if let Some(awaited) = &key.awaited {
                 named.parent.clone_from(&awaited.table);
                 named.parent_columns.clone_from(&awaited.columns);
+                named.awaits = true;
             }
             made.foreign_keys.push(named);
         }
@@ -112,6 +113,8 @@ pub struct ForeignKey {
     pub on_delete: ReferenceAction,
     /// What a change of a parent row's key does.
     pub on_update: ReferenceAction,
+    /// The parent does not exist: the key waits for a table of its name.
+    pub awaits: bool,
 }
 
 impl ForeignKey {
@@ -132,7 +135,14 @@ impl ForeignKey {
             parent_columns: of_parent.map(str::to_string).collect(),
             on_delete,
             on_update,
+            awaits: false,
         }
+    }
+
+    /// True if the catalog has all of its names.
+    pub fn is_known(&self) -> bool {
+        let mut names = self.columns.iter().chain(&self.parent_columns).chain([&self.parent]);
+        names.all(|name| name != "?")
     }
 }
 
@@ -172,7 +182,8 @@ impl Definition {
         self.indexes.iter().filter(|i| !i.entry.primary).filter(valid)
     }
 
-    /// The table for a new database, without collations, which only the server has.
+    /// The table for a new database, without the indexes that are ordered by collations, which only
+    /// the server has, and without foreign keys (`foreign`).
     pub fn rebuilt(&self) -> Rebuilt {
         let (mut spec, mut notes) = (TableSpec::new(), Vec::new());
         for column in self.live() {
@@ -184,7 +195,8 @@ impl Definition {
                 auto_increment: self.entry.auto_increment == Some(column.id),
             });
         }
-        match self.part_specs(self.primary()) {
+        // The stored keys of the rows have the weights of the clustered key.
+        match self.part_specs(self.primary(), self.has_primary_in_tree()) {
             Ok(parts) => spec.primary = parts,
             Err(why) => notes.push(format!("it has no primary key: {why}")),
         }
@@ -197,37 +209,58 @@ impl Definition {
                 notes.push(format!("index {name} is left out: its build had not ended"));
                 continue;
             }
-            match self.part_specs(&index.entry.parts) {
+            match self.part_specs(&index.entry.parts, false) {
                 Ok(parts) => spec = spec.index(IndexSpec { name, parts, unique }),
                 Err(why) => notes.push(format!("index {name} is left out: {why}")),
             }
         }
-        for key in &self.foreign_keys {
-            notes.push(format!(
-                "foreign key {} is left out: its rows may be lost; in SQL it is {}",
-                key.name,
-                crate::sql::foreign_key(self, key)
-            ));
-        }
         Rebuilt { spec, notes }
     }
 
-    fn part_specs(&self, parts: &[PartEntry]) -> std::result::Result<Vec<PartSpec>, String> {
+    /// True if rows are stored by the primary key.
+    fn has_primary_in_tree(&self) -> bool {
+        !self.entry.hidden_key && !self.indexes.iter().any(|i| i.entry.primary)
+    }
+
+    /// The collations of the clustered key.
+    pub fn collations(&self) -> impl Iterator<Item = PartCollation> {
+        self.entry.primary.iter().filter_map(|part| part.collation)
+    }
+
+    /// The parts of a key; `has_weights`: those of collations are known.
+    fn part_specs(
+        &self,
+        parts: &[PartEntry],
+        has_weights: bool,
+    ) -> std::result::Result<Vec<PartSpec>, String> {
         let one = |part: &PartEntry| match part.collation {
-            Some(collation) => Err(format!(
+            Some(collation) if !has_weights => Err(format!(
                 "column {} is ordered by collation {}, which only the server has",
                 self.column_name(part.column),
                 collation.id
             )),
-            None => Ok(PartSpec {
+            collation => Ok(PartSpec {
                 column: self.column_name(part.column).to_string(),
                 desc: part.desc,
                 prefix: part.prefix,
-                collation: 0,
+                collation: collation.map_or(0, |collation| collation.id),
             }),
         };
         parts.iter().map(one).collect()
     }
+}
+
+/// The weights of a value in the stored key of its row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Number of the collation.
+    pub collation: u16,
+    /// Characters of the value that have weights; 0: all.
+    pub chars: u32,
+    /// The value.
+    pub value: Vec<u8>,
+    /// Its weights.
+    pub weights: Vec<u8>,
 }
 
 /// Decodes rows of a table.
@@ -329,6 +362,26 @@ impl Decoder {
             values[position] = Some(value);
         }
         Ok(values.into_iter().flatten().collect())
+    }
+
+    /// The weights in the stored key of a row with these values.
+    ///
+    /// # Errors
+    /// `BadEncoding`.
+    pub fn weights(&self, key: &[u8], values: &[Value]) -> Result<Vec<Kept>> {
+        let (mut kept, mut rest) = (Vec::new(), key);
+        for (position, part) in &self.key {
+            let Form::Weights { collation, chars, .. } = part.form else {
+                rest = part.skip(rest)?;
+                continue;
+            };
+            let (weights, behind) = part.decode(rest)?;
+            rest = behind;
+            if let (Value::Bytes(weights), Value::Bytes(value)) = (weights, &values[*position]) {
+                kept.push(Kept { collation, chars, value: value.clone(), weights });
+            }
+        }
+        Ok(kept)
     }
 
     /// A clustered key, or the beginning of one, as text.

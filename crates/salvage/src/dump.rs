@@ -4,6 +4,7 @@
 
 use crate::definition::Definition;
 use crate::files::{Files, Format};
+use crate::foreign_sql;
 use crate::report::Report;
 use crate::salvage::salvage_directory;
 use crate::target::Target;
@@ -78,7 +79,7 @@ impl Dump {
             db.tables().iter().map(|table| db.definition(table)).collect::<Result<Vec<_>>>()?;
         let by_id = |id| all.iter().find(|def| def.id == id).cloned();
         let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly)?;
-        let mut dumped = Vec::new();
+        let (mut dumped, mut defs) = (Vec::new(), Vec::new());
         for table in names {
             let def = Definition::of(&*db.definition(&table)?, &by_id);
             let mut scan = txn.table(&table)?.scan(Range::ALL, Direction::Forward)?;
@@ -92,7 +93,11 @@ impl Dump {
             files.flush()?;
             let file = files.file_of(&table);
             dumped.push(Dumped { table, rows, file });
+            defs.push(def);
         }
+        let written: Vec<_> = defs.iter().map(|def| (def, true)).collect();
+        files.end(&foreign_sql::statements(&written))?;
+        files.flush()?;
         Ok(dumped)
     }
 

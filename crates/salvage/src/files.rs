@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of one INSERT statement, about: below MariaDB's smallest `max_allowed_packet` in use.
 const STATEMENT_BYTES: usize = 512 << 10;
+/// The file of foreign keys beside files of tables; no table has it (`file_name`).
+const KEYS_FILE: &str = "foreign.keys.sql";
 
 /// How to write tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +153,23 @@ impl<'o> Files<'o> {
                 Ok(Lines::Csv(Box::new(csv), path))
             }
         }
+    }
+
+    /// Writes the statements behind all tables; beside files of tables into one of their own.
+    ///
+    /// # Errors
+    /// `WriteFailed` if that file exists; those of writing.
+    pub fn end(&mut self, statements: &str) -> Result<()> {
+        if self.format != Format::Sql || statements.is_empty() {
+            return Ok(());
+        }
+        if let Some(to) = &self.to {
+            let path = to.join(KEYS_FILE);
+            self.out = Box::new(BufWriter::new(new_file(&path)?));
+            self.path = path;
+            wrote(&self.path, self.out.write_all(sql::BEGIN.as_bytes()))?;
+        }
+        wrote(&self.path, self.out.write_all(statements.as_bytes()))
     }
 
     /// Completes what was written so far.

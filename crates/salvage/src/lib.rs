@@ -9,6 +9,8 @@ mod catalog;
 mod definition;
 mod dump;
 mod files;
+mod foreign;
+mod foreign_sql;
 mod leaves;
 mod log;
 mod outcome;
@@ -21,6 +23,7 @@ mod space;
 mod sql;
 mod target;
 mod view;
+mod weights;
 
 pub use dump::{Dump, Dumped, exit_code as dump_exit_code};
 pub use files::Format;

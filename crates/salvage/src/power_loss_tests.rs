@@ -6,6 +6,7 @@
 //! A failing seed is in the message: `SALVAGE_SEED=n cargo test -p evenkeel-salvage power_seed --
 //! --ignored`.
 
+use super::salvage_tests::family::{FAMILY, has_key};
 use super::salvage_tests::{Content, NAMES, World, fill, options, rows_of, salvaged_from};
 use evenkeel::{Code, Database, Error};
 use evenkeel_io::sim::{CrashPolicy, SimOptions, catch_crash};
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-type Tables = BTreeMap<String, BTreeMap<i64, Content>>;
+/// The rows of the tables, and whether a foreign key is there.
+type Tables = (BTreeMap<String, BTreeMap<i64, Content>>, bool);
 
 /// Changes of the disk before the power fails.
 const CHANGES_LEAST: u64 = 60;
@@ -29,8 +31,9 @@ struct Found {
 
 /// The tables that the work has made; salvage adds `lost_and_found`.
 fn tables_of(db: &Database) -> Tables {
-    let names = db.tables().into_iter().filter(|name| NAMES.contains(&&**name));
-    names.map(|name| (name.clone(), rows_of(db, &name))).collect()
+    let of_model = |name: &String| NAMES.iter().chain(&FAMILY).any(|other| other == name);
+    let names = db.tables().into_iter().filter(of_model);
+    (names.map(|name| (name.clone(), rows_of(db, &name))).collect(), has_key(db))
 }
 
 fn is_no_database(error: &Error) -> bool {
@@ -93,7 +96,7 @@ fn run(seed: u64) -> Found {
             (report, tables_of(&db))
         });
         assert!(tables == recovered, "{}", told(&report.text()));
-        found.rows += tables.values().map(BTreeMap::len).sum::<usize>();
+        found.rows += tables.0.values().map(BTreeMap::len).sum::<usize>();
         let without = on(disk(), |env| {
             for name in env.list("wal").expect("lists") {
                 env.remove(&format!("wal/{name}")).expect("removes");
@@ -101,7 +104,7 @@ fn run(seed: u64) -> Found {
             salvaged_from(env).map(|(_, db)| tables_of(&db))
         });
         let without = without.unwrap_or_else(|e| panic!("{}", told(&e.to_string())));
-        for (name, rows) in without {
+        for (name, rows) in without.0 {
             for (key, content) in &rows {
                 let ever = world.ever.iter().find(|((table, k), _)| *table == name && k == key);
                 let is_known = ever.is_some_and(|(_, ever)| ever.contains(content));

@@ -19,6 +19,17 @@ pub struct LostRange {
     pub high: Option<Vec<u8>>,
 }
 
+/// Rows that refer by a foreign key to rows that are not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orphans {
+    /// The name of the key, which is left out.
+    pub key: String,
+    /// How many rows.
+    pub count: u64,
+    /// The first of them, for people.
+    pub rows: Vec<String>,
+}
+
 /// A table.
 #[derive(Clone, Debug, Default)]
 pub struct TableReport {
@@ -30,10 +41,57 @@ pub struct TableReport {
     pub lost: Vec<LostRange>,
     /// Rows set aside.
     pub aside: BTreeMap<Reason, u64>,
+    /// Rows that break a foreign key, by key.
+    pub orphans: Vec<Orphans>,
     /// Deleted or superseded rows on pages that are out of use.
     pub superseded: u64,
     /// What differs from the original, in sentences.
     pub notes: Vec<String>,
+    /// The output has the table.
+    pub is_made: bool,
+}
+
+fn push_line(text: &mut String, args: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = text.write_fmt(args);
+    text.push('\n');
+}
+
+impl TableReport {
+    fn write(&self, text: &mut String) {
+        let mut line = |args: std::fmt::Arguments<'_>| push_line(text, args);
+        let aside: u64 = self.aside.values().sum();
+        line(format_args!(
+            "table {}: {} rows saved, lost ranges of keys: {}, rows set aside: {aside}",
+            self.name,
+            self.rows,
+            self.lost.len()
+        ));
+        for lost in self.lost.iter().take(RANGES_SHOWN) {
+            line(format_args!("  lost {}", lost.text));
+        }
+        if let Some(more) = self.lost.len().checked_sub(RANGES_SHOWN).filter(|n| *n > 0) {
+            line(format_args!("  and {more} more ranges, which --json lists"));
+        }
+        for (reason, rows) in &self.aside {
+            line(format_args!("  set aside {rows} rows: {}", reason.text()));
+        }
+        for Orphans { key, count, rows } in &self.orphans {
+            line(format_args!("  {count} rows break foreign key {key}:"));
+            for row in rows.iter().take(RANGES_SHOWN) {
+                line(format_args!("    {row}"));
+            }
+            if rows.len() > RANGES_SHOWN {
+                line(format_args!("    and more, which --json lists"));
+            }
+        }
+        if self.superseded > 0 {
+            line(format_args!("  {} old rows on pages out of use", self.superseded));
+        }
+        for note in &self.notes {
+            line(format_args!("  {note}"));
+        }
+    }
 }
 
 /// Everything.
@@ -76,10 +134,12 @@ impl Report {
         }
     }
 
-    /// True if no row of a table was lost or set aside. Rows of trees without a table count only if
-    /// the catalog is damaged: else their table was dropped.
+    /// True if no row of a table was lost or set aside, and none breaks a foreign key. Rows of
+    /// trees without a table count only if the catalog is damaged: else their table was dropped.
     pub fn is_whole(&self) -> bool {
-        let tables = self.tables.iter().all(|t| t.lost.is_empty() && t.aside.is_empty());
+        let is_whole =
+            |t: &TableReport| t.lost.is_empty() && t.aside.is_empty() && t.orphans.is_empty();
+        let tables = self.tables.iter().all(is_whole);
         let log = self.log.is_some_and(|(.., lost)| lost.is_none());
         tables && log && self.catalog.is_empty()
     }
@@ -98,11 +158,7 @@ impl Report {
     }
 
     fn write(&self, text: &mut String) {
-        // Writing to a string cannot fail.
-        let mut line = |args: std::fmt::Arguments<'_>| {
-            let _ = text.write_fmt(args);
-            text.push('\n');
-        };
+        let mut line = |args: std::fmt::Arguments<'_>| push_line(text, args);
         let [pages, right, copied, bad] = self.pages;
         line(format_args!(
             "{}: {pages} pages, {right} right, {copied} taken from the doublewrite file, {bad} \
@@ -127,30 +183,8 @@ impl Report {
         for problem in &self.catalog {
             line(format_args!("catalog: {problem}"));
         }
-        for table in &self.tables {
-            let aside: u64 = table.aside.values().sum();
-            line(format_args!(
-                "table {}: {} rows saved, lost ranges of keys: {}, rows set aside: {aside}",
-                table.name,
-                table.rows,
-                table.lost.len()
-            ));
-            for lost in table.lost.iter().take(RANGES_SHOWN) {
-                line(format_args!("  lost {}", lost.text));
-            }
-            if let Some(more) = table.lost.len().checked_sub(RANGES_SHOWN).filter(|n| *n > 0) {
-                line(format_args!("  and {more} more ranges, which --json lists"));
-            }
-            for (reason, rows) in &table.aside {
-                line(format_args!("  set aside {rows} rows: {}", reason.text()));
-            }
-            if table.superseded > 0 {
-                line(format_args!("  {} old rows on pages out of use", table.superseded));
-            }
-            for note in &table.notes {
-                line(format_args!("  {note}"));
-            }
-        }
+        self.tables.iter().for_each(|table| table.write(text));
+        let mut line = |args: std::fmt::Arguments<'_>| push_line(text, args);
         for (tree, rows) in &self.unknown {
             line(format_args!(
                 "tree {tree}: {rows} rows set aside: {}",
@@ -183,8 +217,10 @@ impl Report {
                 .iter()
                 .map(|(reason, rows)| (reason.text().to_string(), json!(rows)))
                 .collect();
+            let orphans = |of: &Orphans| json!({"key": of.key, "count": of.count, "rows": of.rows});
+            let orphans: Vec<Value> = table.orphans.iter().map(orphans).collect();
             json!({"name": table.name, "rows": table.rows, "lost": lost, "set_aside": aside,
-                "superseded": table.superseded, "notes": table.notes})
+                "orphans": orphans, "superseded": table.superseded, "notes": table.notes})
         };
         let log = self.log.map(|(from, end, records, lost)| {
             json!({"from": from, "end": end, "records": records, "lost_to": lost})

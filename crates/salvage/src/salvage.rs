@@ -4,8 +4,9 @@
 //! bytes of its files (docs/format). The engine only writes the new database.
 
 use crate::catalog::{Catalog, Known, TREE, range_text};
-use crate::definition::Decoder;
+use crate::definition::{Decoder, Kept};
 use crate::files::{Files, Format};
+use crate::foreign;
 use crate::leaves::KeyRange;
 use crate::picture;
 use crate::picture::{Found, Picture, Reason, Stored};
@@ -131,6 +132,10 @@ fn salvage_from(
         }
     }
     report.aside_in = aside.finish()?;
+    match &mut target {
+        Target::New(db, _) => foreign::carry_over(db, &catalog.tables, &mut report)?,
+        Target::Text(files) => files.end(&foreign::as_sql(&catalog.tables, &report))?,
+    }
     target.finish()?;
     Ok(report)
 }
@@ -167,11 +172,12 @@ fn save(
         }
     };
     let mut rows = target.begin(def, &mut report.notes)?;
+    report.is_made = true;
     let mut saving = Saving { picture, table, decoder, report };
     picture.walk(def.entry.tree, &mut |found| {
         match found {
-            Found::Row(stored) => match saving.values(&stored) {
-                Ok(values) => match rows.push(&values)? {
+            Found::Row(stored) => match saving.row(&stored) {
+                Ok((values, kept)) => match rows.push(&values, kept)? {
                     true => saving.report.rows += 1,
                     false => saving.missing(&stored, Reason::Inexpressible, aside)?,
                 },
@@ -216,6 +222,13 @@ fn undecodable(
 }
 
 impl Saving<'_> {
+    /// The values of a row, and the weights in its key.
+    fn row(&self, stored: &Stored<'_>) -> Result<(Vec<Value>, Vec<Kept>)> {
+        let values = self.values(stored)?;
+        let kept = self.decoder.weights(stored.key, &values)?;
+        Ok((values, kept))
+    }
+
     fn values(&self, stored: &Stored<'_>) -> Result<Vec<Value>> {
         let tree = self.table.def.entry.tree;
         let mut chain = |reference| self.picture.chain(tree, reference);
@@ -259,8 +272,14 @@ impl Saving<'_> {
 }
 
 #[cfg(test)]
+#[path = "foreign_tests.rs"]
+mod foreign_tests;
+#[cfg(test)]
 #[path = "power_loss_tests.rs"]
 mod power_loss_tests;
 #[cfg(test)]
 #[path = "salvage_tests.rs"]
 mod salvage_tests;
+#[cfg(test)]
+#[path = "weights_tests.rs"]
+mod weights_tests;

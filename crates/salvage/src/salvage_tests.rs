@@ -23,7 +23,11 @@ use evenkeel_format::record::RecordKind;
 use evenkeel_format::wal::{BLOCK, segment_path};
 use evenkeel_io::{Env, MemEnv, OpenMode, SharedRng as Rng};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
+
+#[path = "family_tests.rs"]
+pub(super) mod family;
 
 const PAGE: u64 = 4096;
 
@@ -187,6 +191,10 @@ fn load(rng: &Rng, db: &Database, name: &'static str, world: &mut World, next: &
 /// Makes tables and changes them.
 pub(super) fn fill(rng: &Rng, db: &Database, world: &mut World, next: &mut i64) {
     for _ in 0..(20 + rng.below(120)) {
+        if rng.below(6) == 0 {
+            family::step(rng, db, world, next);
+            continue;
+        }
         let name = NAMES[rng.below(4) as usize];
         if !world.tables.contains_key(name) {
             db.create_table(name, &spec(name)).expect("creates");
@@ -244,7 +252,7 @@ fn store(rng: &Rng) -> (MemEnv, World) {
         false => {
             // A transaction is open when the process is killed.
             let mut txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
-            let name = world.tables.keys().next().copied();
+            let name = NAMES.into_iter().find(|name| world.tables.contains_key(name));
             if let Some(name) = name.filter(|_| rng.below(2) == 0) {
                 work(rng, &mut txn, name, &world.tables[name], &mut next);
             }
@@ -264,7 +272,7 @@ struct Harm {
     super_slots: u64,
 }
 
-fn overwrite(env: &MemEnv, path: &str, offset: u64, bytes: &[u8]) {
+pub(super) fn overwrite(env: &MemEnv, path: &str, offset: u64, bytes: &[u8]) {
     let mode = OpenMode { create: false, ..OpenMode::READ_WRITE };
     env.open(path, mode).and_then(|file| file.write_at(bytes, offset)).expect("overwrites");
 }
@@ -350,8 +358,8 @@ fn salvaged(env: impl Env + 'static) -> evenkeel_base::Result<(Report, Database)
 /// As `salvaged`.
 pub(super) fn salvaged_from(env: Arc<dyn Env>) -> evenkeel_base::Result<(Report, Database)> {
     let to = Arc::new(MemEnv::new());
-    let db = Database::open_with("unused", options(to.clone())).expect("opens");
-    let report = salvage_into(env, "a store", Target::New(Arc::new(db)))?;
+    let target = Target::open(Path::new("unused"), options(to.clone())).expect("opens");
+    let report = salvage_into(env, "a store", target)?;
     Ok((report, Database::open_with("unused", options(to)).expect("opens again")))
 }
 
@@ -372,14 +380,14 @@ fn ranges_in(picture: &Picture, tree: TreeId, pages: &BTreeSet<u64>) -> Vec<KeyR
 }
 
 /// Checks a salvage of a damaged store with a model, and returns the numbers of rows saved and
-/// lost.
-fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) -> (u64, u64) {
+/// lost, and of orphans.
+fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) -> [u64; 3] {
     let (report, db) = match salvaged(damaged) {
         Ok(done) => done,
         // Nothing names the database any more.
         Err(error) if harm.super_slots == 2 && harm.log => {
             assert_eq!(error.code(), evenkeel::Code::NotADatabase, "seed {seed}: {error}");
-            return (0, 0);
+            return [0; 3];
         }
         Err(error) => panic!("seed {seed}: {error}"),
     };
@@ -391,6 +399,7 @@ fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) 
     assert!(has_log || harm.log || harm.super_slots > 0, "{told}");
     let exact = !harm.log && has_log && harm.super_slots < 2;
     let has_map = !harm.map;
+    let orphans = family::judge(&report, &db, exact, &told);
     let (mut saved, mut lost) = (0, 0);
     for (name, model) in &world.tables {
         let Some(table) = report.tables.iter().find(|t| t.name == *name) else {
@@ -435,7 +444,7 @@ fn check(seed: u64, whole: MemEnv, damaged: MemEnv, world: &World, harm: &Harm) 
             }
         }
     }
-    (saved, lost)
+    [saved, lost, orphans]
 }
 
 /// A range that is reported lost is that of damaged leaves, or one key whose long value is lost.
@@ -471,7 +480,7 @@ fn tree_of(picture: &Picture, name: &str) -> Option<TreeId> {
     catalog.tables.iter().find(|t| t.def.name == name).map(|t| t.def.entry.tree)
 }
 
-fn run(seed: u64) -> (u64, u64) {
+fn run(seed: u64) -> [u64; 3] {
     let rng = Rng::new(seed);
     let (files, world) = store(&rng);
     // An undamaged store comes back as a whole.
@@ -482,6 +491,7 @@ fn run(seed: u64) -> (u64, u64) {
     let lost = report.tables.iter().map(|t| t.lost.len()).sum::<usize>();
     assert_eq!((lost, report.catalog.len()), (0, 0), "seed {seed}: {}", report.text());
     assert_eq!(report.tables.len(), world.tables.len(), "seed {seed}: {}", report.text());
+    assert_eq!(family::judge(&report, &db, true, &report.text()), 0, "seed {seed}");
     drop(db);
     let damaged = files.fork();
     let harm = harm(&rng, &damaged);
@@ -489,14 +499,16 @@ fn run(seed: u64) -> (u64, u64) {
 }
 
 fn run_all(seeds: std::ops::Range<u64>) {
-    let (mut saved, mut lost) = (0, 0);
+    let mut sum = [0; 3];
     for seed in seeds.clone() {
         println!("seed {seed}");
-        let found = run(seed);
-        (saved, lost) = (saved + found.0, lost + found.1);
+        run(seed).into_iter().zip(&mut sum).for_each(|(found, sum)| *sum += found);
     }
-    println!("{} stores: {saved} rows saved, {lost} rows lost in reported ranges", seeds.count());
-    assert!(saved > 5_000 && lost > 0, "{saved} rows saved, {lost} lost: too little damage");
+    let [saved, lost, orphans] = sum;
+    let told =
+        format!("{saved} rows saved, {lost} rows lost in reported ranges, {orphans} orphans");
+    println!("{} stores: {told}", seeds.count());
+    assert!(saved > 5_000 && lost > 0 && orphans > 0, "{told}: too little damage");
 }
 
 #[test]

@@ -15,6 +15,11 @@ const VARIABLE_BYTES_MAX: u32 = 4_096;
 /// character of utf8mb4 takes four of them.
 const PREFIX_CHARS: u32 = 255;
 
+/// Bytes of a character at most, in any character set of MariaDB.
+const CHARACTER_BYTES_MAX: u32 = 4;
+/// Bytes of a key of MariaDB at most.
+const KEY_BYTES_MAX: u32 = 3_072;
+
 /// A name in back quotes. A slash separates database and table, as in the server's names, which
 /// write other characters as `@` and four hexadecimal digits.
 pub fn table_name(name: &str) -> String {
@@ -54,7 +59,7 @@ pub fn quoted(name: &str) -> String {
 }
 
 /// True if a key needs a prefix of a column of this type.
-fn is_blob(ty: ColumnType) -> bool {
+pub fn is_blob(ty: ColumnType) -> bool {
     matches!(ty, ColumnType::Bytes { max } | ColumnType::Text { max } if max > VARIABLE_BYTES_MAX)
 }
 
@@ -106,13 +111,49 @@ fn column(def: &Definition, column: &Column) -> Result<String> {
     Ok(text)
 }
 
+/// The bytes of a column that a part of a key has, 0 for all. A column that a collation orders is
+/// written as bytes, and its prefix counts characters: with fewer bytes than they may have, a
+/// unique key would refuse rows that differ.
+fn prefix_bytes(part: &PartEntry) -> u32 {
+    let bytes_of_char = if part.collation.is_some() { CHARACTER_BYTES_MAX } else { 1 };
+    part.prefix.saturating_mul(bytes_of_char).min(KEY_BYTES_MAX)
+}
+
+fn len_max(ty: ColumnType) -> u32 {
+    match ty {
+        ColumnType::Bytes { max } | ColumnType::Text { max } => max,
+        ColumnType::FixedBytes { len } => u32::from(len),
+        _ => 0,
+    }
+}
+
+/// The parts of a key that a collation orders, which the statements do not name.
+fn collated(def: &Definition, name: &str, parts: &[PartEntry], out: &mut String) {
+    for part in parts {
+        let Some(collation) = part.collation else { continue };
+        let (column, id) = (quoted(def.column_name(part.column)), collation.id);
+        let line = format!(
+            "-- Key {name}: column {column} was ordered by the collation with ID {id} of \
+             information_schema.COLLATIONS; here it is ordered by its bytes."
+        );
+        let _ = writeln!(out, "{}", without_breaks(&line));
+    }
+}
+
+/// In a comment a name must not begin a line.
+pub fn without_breaks(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
 fn key(def: &Definition, parts: &[PartEntry], unique: bool) -> String {
     let one = |part: &PartEntry| {
         let mut text = quoted(def.column_name(part.column));
         let ty = def.columns.iter().find(|c| c.id == part.column).map(|c| c.entry.ty);
-        if part.prefix > 0 {
+        let prefix = prefix_bytes(part);
+        let is_whole = ty.is_some_and(|ty| !is_blob(ty) && len_max(ty) <= prefix);
+        if prefix > 0 && !is_whole {
             // Writing to a string cannot fail, here and below.
-            let _ = write!(text, "({})", part.prefix);
+            let _ = write!(text, "({prefix})");
         } else if ty.is_some_and(is_blob) && !unique {
             let _ = write!(text, "({PREFIX_CHARS})");
         }
@@ -124,7 +165,8 @@ fn key(def: &Definition, parts: &[PartEntry], unique: bool) -> String {
     parts.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The CREATE TABLE statement, with the database of a server's table.
+/// The CREATE TABLE statement, with the database of a server's table. Foreign keys follow behind
+/// all tables (`foreign_sql`).
 ///
 /// # Errors
 /// `ValueRange` for a default that MariaDB cannot hold.
@@ -149,9 +191,9 @@ pub fn create(def: &Definition) -> Result<String> {
     let options = "ENGINE=EVENKEEL DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nopad_bin";
     let name = table_name(&def.name);
     let _ = writeln!(text, "CREATE TABLE {name} (\n  {}\n) {options};", lines.join(",\n  "));
-    for key in &def.foreign_keys {
-        // The server's tables of this engine take no foreign keys yet, and the parent may follow.
-        let _ = writeln!(text, "-- When all tables are loaded: {}", foreign_key(def, key));
+    collated(def, "PRIMARY", def.primary(), &mut text);
+    for index in def.secondary() {
+        collated(def, &quoted(&index.name), &index.entry.parts, &mut text);
     }
     Ok(text)
 }
@@ -176,8 +218,7 @@ pub fn foreign_key(def: &Definition, key: &ForeignKey) -> String {
         action(key.on_delete),
         action(key.on_update)
     );
-    // In a comment a name must not begin a line.
-    text.replace(|c: char| c.is_control(), " ")
+    without_breaks(&text)
 }
 
 /// Appends `(value, ...)`.

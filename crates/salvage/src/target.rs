@@ -1,9 +1,10 @@
 //! Where salvaged rows go: a new database, or text; and the rows that are set aside, into the table
 //! `lost_and_found` of the new database, or into a CSV file beside the text.
 
-use crate::definition::Definition;
+use crate::definition::{Definition, Kept};
 use crate::files::{Files, Lines, new_file, wrote};
 use crate::picture::{Reason, Stored};
+use crate::weights::KeptWeights;
 use evenkeel::{
     Access, BuildProgress, Code, ColumnSpec, ColumnType, Database, Error, IndexSpec, Isolation,
     Options, Result, TableCopy, TableSpec, Txn, Value, ValueRef,
@@ -21,7 +22,7 @@ const ASIDE_BYTES: u32 = 1 << 20;
 /// Where tables go.
 pub enum Target<'o> {
     /// A new database.
-    New(Arc<Database>),
+    New(Arc<Database>, &'static KeptWeights),
     /// Text.
     Text(Files<'o>),
 }
@@ -38,6 +39,8 @@ pub enum Rows<'a> {
         copy: Box<TableCopy>,
         /// The indexes to build behind the rows.
         indexes: Vec<IndexSpec>,
+        /// Weights of the row that is written.
+        weights: &'static KeptWeights,
     },
     /// As text.
     Text(Lines<'a>),
@@ -55,8 +58,17 @@ impl<'o> Target<'o> {
                 .with("directory", dir.display())
                 .with("why", "the new database needs an empty directory"));
         }
-        let options = Options { page_size: Some(page_size), ..Options::default() };
-        Ok(Target::New(Arc::new(Database::open_with(dir, options)?)))
+        Target::open(dir, Options { page_size: Some(page_size), ..Options::default() })
+    }
+
+    /// A new database with these options.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn open(dir: &Path, options: Options) -> Result<Target<'o>> {
+        let weights = KeptWeights::new();
+        let options = Options { collations: Some(weights), ..options };
+        Ok(Target::New(Arc::new(Database::open_with(dir, options)?), weights))
     }
 
     /// Begins a table; notes say what differs from the original.
@@ -70,14 +82,16 @@ impl<'o> Target<'o> {
     ) -> Result<Rows<'a>> {
         match self {
             Target::Text(files) => files.begin(def).map(Rows::Text),
-            Target::New(db) => {
+            Target::New(db, weights) => {
+                let weights = *weights;
+                def.collations().for_each(|collation| weights.know(collation));
                 let mut rebuilt = def.rebuilt();
                 notes.append(&mut rebuilt.notes);
                 let indexes = std::mem::take(&mut rebuilt.spec.indexes);
                 db.create_table(&def.name, &rebuilt.spec)?;
                 let copy = db.copy_into(&def.name, false, &BuildProgress::default())?;
                 let (db, name, copy) = (db.clone(), def.name.clone(), Box::new(copy));
-                Ok(Rows::New { db, name, copy, indexes })
+                Ok(Rows::New { db, name, copy, indexes, weights })
             }
         }
     }
@@ -89,7 +103,7 @@ impl<'o> Target<'o> {
     pub fn finish(self) -> Result<()> {
         match self {
             Target::Text(mut files) => files.flush(),
-            Target::New(db) => match Arc::try_unwrap(db) {
+            Target::New(db, _) => match Arc::try_unwrap(db) {
                 Ok(db) => db.close(),
                 Err(_) => Err(Error::new(Code::Internal).with("what", "the database is in use")),
             },
@@ -98,13 +112,14 @@ impl<'o> Target<'o> {
 }
 
 impl Rows<'_> {
-    /// Adds a row; false if the output cannot express it.
+    /// Adds a row; false if the output cannot express it. `kept`: the weights in its stored key.
     ///
     /// # Errors
     /// Those of the database and of writing.
-    pub fn push(&mut self, values: &[Value]) -> Result<bool> {
+    pub fn push(&mut self, values: &[Value], kept: Vec<Kept>) -> Result<bool> {
         match self {
-            Rows::New { copy, .. } => {
+            Rows::New { copy, weights, .. } => {
+                weights.keep(kept);
                 let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
                 match copy.push(&values) {
                     Err(error) if error.code() == Code::DuplicateKey => Ok(false),
@@ -125,7 +140,7 @@ impl Rows<'_> {
     pub fn finish(self, counter: u64, notes: &mut Vec<String>) -> Result<()> {
         match self {
             Rows::Text(lines) => lines.finish(),
-            Rows::New { db, name, mut copy, indexes } => {
+            Rows::New { db, name, mut copy, indexes, .. } => {
                 match copy.finish() {
                     // Both rows are in the table.
                     Err(error) if error.code() == Code::DuplicateKey => {
@@ -179,7 +194,7 @@ impl LostAndFound {
     /// For a target; `is_used` tells whether a table has a name.
     pub fn of(target: &Target<'_>, is_used: &dyn Fn(&str) -> bool) -> LostAndFound {
         let place = match target {
-            Target::New(db) => {
+            Target::New(db, _) => {
                 let mut name = "lost_and_found".to_string();
                 while is_used(&name) {
                     name.push('_');

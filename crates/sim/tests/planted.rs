@@ -84,6 +84,7 @@ const ELSEWHERE: &[Fault] = &[
     Fault::KeyProvedEarly,
     Fault::CascadeSkipsLocked,
     Fault::CascadeForgetsIndex,
+    Fault::OrphansOverlooked,
 ];
 
 #[test]
