@@ -76,6 +76,27 @@ fn refused<T: std::fmt::Debug>(done: Result<T, Error>, code: Code, names: &[&str
     names.iter().for_each(|name| assert!(text.contains(name), "{name}: {text}"));
 }
 
+/// The new parent has itself a key to the table that waits for it.
+#[test]
+fn tables_that_refer_to_each_other_are_made_one_after_the_other() {
+    let db = open(SimEnv::new(1).env());
+    let back = ForeignKeySpec::new("back", &["other"], "c", &["id"]);
+    let both = parents(ColumnType::Int64).index(IndexSpec::new("by_other", &["other"]));
+    db.create_table("c", &children("p")).expect("creates");
+    db.create_table("p", &both.clone().foreign_key(back)).expect("creates");
+    assert_eq!(parent_of(&db), ("p".to_string(), false));
+    refused(insert_child(&db, 1, 1), Code::ParentRowMissing, &["constraint=of"]);
+    insert_parent(&db, "p", 1);
+    insert_child(&db, 1, 1).expect("its parent is there");
+    let change =
+        |to: i64| run(&db, |txn| txn.table("p")?.update(&[Int(1)], &[(1, Int(to))]).map(|_| ()));
+    refused(change(2), Code::ParentRowMissing, &["constraint=back"]);
+    change(1).expect("its parent is there");
+    let delete = run(&db, |txn| txn.table("c")?.delete(&[Int(1)]).map(|_| ()));
+    refused(delete, Code::RowReferenced, &["constraint=back"]);
+    assert!(db.check().expect("checks").problems.is_empty());
+}
+
 #[test]
 fn a_key_waits_for_its_parent() {
     let db = open(SimEnv::new(1).env());

@@ -253,8 +253,10 @@ impl Store {
                 // Behind the new link, because operations that meet the old one look for it.
                 LinkList::replace(&link);
             }
-            let tree = child.state().tree.clone();
-            child.publish(&self.rt, TableState { layout, tree });
+            // A child that is also a parent of the new table has passed a barrier since.
+            let old = child.state();
+            let layout = self.next_layout(&old.layout, TableDef::clone(&layout.def))?;
+            child.publish(&self.rt, TableState { layout, tree: old.tree.clone() });
         }
         // Operations of the parent that do not know its new children have ended.
         match parent.filter(|parent| parent.links.get().is_some()) {

@@ -17,22 +17,25 @@ from servers import Problem, run
 from test_backup import evenkeel
 
 ROWS = 500
-# The child is made first, and two tables refer to each other.
+# The child is made first, and two tables refer to each other. The log has no rows of a copy, so it cannot restore a
+# damaged page of the parent.
 TABLES = f"""
 create database f; use f; set foreign_key_checks=0;
 create table c (id int primary key, up int, other int, word varchar(20) collate utf8mb4_general_ci,
-  key (up), key (other), constraint c_up foreign key (up) references p (id) on delete cascade on update cascade,
+  key (up), key (other), key (word), constraint c_up foreign key (up) references p (id) on delete cascade on update cascade,
   constraint c_other foreign key (other) references q (id) on delete set null,
   constraint c_later foreign key (other) references f.later (id)) engine=evenkeel charset=utf8mb4;
 create table p (id int primary key, q int, pad varchar(300), key (q),
   constraint p_q foreign key (q) references q (id)) engine=evenkeel;
-create table q (id int primary key, p int, key (p), constraint q_p foreign key (p) references p (id)) engine=evenkeel;
+create table q (id int primary key, p int, key (p)) engine=evenkeel;
+alter table q add constraint q_p foreign key (p) references p (id);
 create table w (word varchar(20) collate utf8mb4_general_ci, n int, pad varchar(100), primary key (word, n))
   engine=evenkeel charset=utf8mb4;
 insert into q select seq, seq from seq_0_to_9;
 insert into p select seq, seq % 10, if(seq = 250, 'mark of a lost row', repeat('p', 200)) from seq_0_to_{ROWS - 1};
 insert into c select seq, seq, null, concat('w', seq) from seq_0_to_{ROWS - 1};
 insert into w select concat(if(seq % 2, 'Ä', 'a'), seq), seq, repeat('w', 90) from seq_0_to_{ROWS - 1};
+alter table p force, algorithm=copy;
 """
 KEYS = ("select constraint_name, table_name, referenced_table_name, delete_rule, update_rule from "
         "information_schema.referential_constraints where constraint_schema = 'f' order by 1")
@@ -81,6 +84,12 @@ def salvaged(servers, main, want):
         refused(other, f"insert into f.w values ('{word}', {n}, '')", 1062)
     expect("order", other.sql("select group_concat(n order by word, n) from f.w"), want["order"])
     expect("change", other.sql("delete from f.w where word = 'a8' and n = 8; select row_count()"), "1")
+    # A secondary index of a collation is left out until the table is copied.
+    refused(other, "select count(*) from f.c force index (word) where word = 'W7'", 1176)
+    other.sql("alter table f.c force, algorithm=copy")
+    expect("word", other.sql("select count(*) from f.c force index (word) where word = 'W7'"), "1")
+    expect("keys of the copy", other.sql(KEYS), want["keys"])
+    keys_hold(other)
     said = other.sql("check table f.c, f.p, f.q, f.w")
     if len(re.findall("\tstatus\tOK", said)) != 4:
         raise Problem(f"CHECK TABLE: {said}")
@@ -98,7 +107,8 @@ def loaded(servers, main, engine, text, want):
     other.sql("drop database if exists f")
     other.sql(text.replace("ENGINE=EVENKEEL", f"ENGINE={engine}"))
     expect("rows", other.sql(COUNTS), want["counts"])
-    expect(f"keys in {engine}", other.sql(KEYS), want["keys"])
+    # InnoDB may show RESTRICT as NO ACTION, which it does not tell apart.
+    expect(f"keys in {engine}", other.sql(KEYS).replace("NO ACTION", "RESTRICT"), want["keys"])
     keys_hold(other)
     used = other.sql("select distinct engine from information_schema.tables where table_schema = 'f'")
     expect("engines", used.lower(), engine.lower())
