@@ -32,6 +32,9 @@ OF_CRATES = [
     ("ParentNotLocked", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentBarrierSkipped", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParkedUnseen", "evenkeel", "a_request_just_before_an_actor_leaves_its_thread_is_seen"),
+    ("ChunkNotClosed", "evenkeel-tables", "rows_committed_behind_a_drop_are_there"),
+    ("ChunkWritersIgnored", "evenkeel-tables", "a_drop_keeps_old_snapshots_and_names_who_is_in_the_way"),
+    ("ChunkMadeTwice", "evenkeel-tables", "threads_that_need_one_chunk_make_one"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

@@ -123,6 +123,9 @@ codes! {
     ForeignKeyNeeds = Invalid, "a foreign key needs the table, index or column", "drop the foreign key, or the table that has it, first";
     ParentRowMissing = Invalid, "the row refers to a parent row that does not exist", "insert the parent row first, or give the key of an existing one";
     RowReferenced = Invalid, "rows of another table refer to this row", "delete those rows first, or change what they refer to";
+    ChunkingInvalid = Invalid, "the table cannot be cut into chunks so", "change what the message names";
+    ChunkedTable = Invalid, "a chunked table cannot do this", "see docs/guide/time-series.md; a copy of the rows in a table without chunks can";
+    TooManyChunks = Invalid, "a statement needs too many new chunks", "insert fewer rows in one statement, or make the table with wider chunks";
     CatalogDamaged = Corrupt, "the catalog contradicts itself", "run evenkeel check; restore from a backup, or save the rest with evenkeel salvage";
     // -- evenkeel
     DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";

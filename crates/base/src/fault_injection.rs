@@ -85,6 +85,12 @@ pub enum Fault {
     ParentNotLocked,
     /// The dispatcher of shared threads does not look at an actor that has just left its thread.
     ParkedUnseen,
+    /// A drop of chunks does not keep writers out while it looks for them and commits.
+    ChunkNotClosed,
+    /// Two transactions that need the same chunk each make one.
+    ChunkMadeTwice,
+    /// A drop of chunks does not look for undecided writers.
+    ChunkWritersIgnored,
 }
 
 impl Fault {
@@ -127,6 +133,9 @@ impl Fault {
         Fault::ParentBarrierSkipped,
         Fault::ParentNotLocked,
         Fault::ParkedUnseen,
+        Fault::ChunkNotClosed,
+        Fault::ChunkMadeTwice,
+        Fault::ChunkWritersIgnored,
     ];
 }
 

@@ -86,12 +86,13 @@ pub use evenkeel_pages::{Costs, costs};
 pub use evenkeel_sched::laws::decide;
 pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
-    Access, BuildPhase, BuildProgress, ByColumn, Changes, CheckProgress, CheckStage, ColumnSpec,
-    ColumnType, Columns, Direction, Exactly, ForeignKeyDef, ForeignKeySpec, Given, IndexRebuilt,
-    IndexSpec, Insertion, Isolation, KeySet, LargeReader, LargeValue, LockWait, Locking, LostRange,
-    Mode, PROVISIONAL, PartSpec, Range, ReferenceAction, Refusal, RepairScope, Report, Row,
-    ScanRange, SchemaWait, StartingWith, TableChange, TableCopy, TableDef, TableRepair, TableSpec,
-    Value, ValueRef, ValueWriter, Values, exactly, starting_with,
+    Access, BuildPhase, BuildProgress, ByColumn, Changes, CheckProgress, CheckStage, ChunkInfo,
+    ChunkKept, Chunking, ChunksDropped, ColumnSpec, ColumnType, Columns, Direction, Exactly,
+    ForeignKeyDef, ForeignKeySpec, Given, IndexRebuilt, IndexSpec, Insertion, Isolation, KeySet,
+    LargeReader, LargeValue, LockWait, Locking, LostRange, Mode, PROVISIONAL, PartSpec, Range,
+    ReferenceAction, Refusal, RepairScope, Report, Row, ScanRange, SchemaWait, StartingWith,
+    TableChange, TableCopy, TableDef, TableRepair, TableSpec, TimeUnit, Value, ValueRef,
+    ValueWriter, Values, exactly, starting_with,
 };
 #[cfg(feature = "server")]
 pub use evenkeel_tables::{RowPlan, WaitWatch};

@@ -38,7 +38,11 @@ pub mod entry_kind {
     pub const FOREIGN_KEY: u8 = 6;
     /// A column of a foreign key: the number of the key * 32 + the position of the column.
     pub const FOREIGN_KEY_COLUMN: u8 = 7;
-    // Kinds 8 to 31 are reserved: dictionaries, wrapped keys.
+    /// How a table is cut into chunks (`chunks::ChunkingEntry`).
+    pub const CHUNKING: u8 = 8;
+    /// A chunk of a table, by its number (`chunks::ChunkEntry`).
+    pub const CHUNK: u8 = 9;
+    // Kinds 10 to 31 are reserved: dictionaries, wrapped keys.
 }
 
 const VERSION: u64 = 1;

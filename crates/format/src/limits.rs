@@ -8,6 +8,10 @@ pub const COLUMNS_EVER_MAX: usize = 4_000;
 pub const INDEXES_MAX: usize = 64;
 /// Foreign keys of a table.
 pub const FOREIGN_KEYS_MAX: usize = 64;
+/// Slots of a chunked table for each span of times.
+pub const CHUNK_SLOTS_MAX: u32 = 256;
+/// Chunks that one statement makes.
+pub const CHUNKS_NEW_MAX: usize = 1_000;
 /// Parts of a key.
 pub const KEY_PARTS_MAX: usize = 32;
 /// A clustered key is at most page size / this.

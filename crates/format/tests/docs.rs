@@ -431,6 +431,8 @@ fn types_and_catalog_decode_as_documented() {
         ("statistics", entry_kind::STATISTICS.into()),
         ("foreign key", entry_kind::FOREIGN_KEY.into()),
         ("foreign key column", entry_kind::FOREIGN_KEY_COLUMN.into()),
+        ("chunking", entry_kind::CHUNKING.into()),
+        ("chunk", entry_kind::CHUNK.into()),
     ];
     numbers("row.md", "catalog", &kinds);
 }

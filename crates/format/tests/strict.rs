@@ -10,6 +10,7 @@ use documented::{name, table};
 use evenkeel_base::{DatabaseId, Generation, IndexId, Kind, Lsn, PageNo, Result};
 use evenkeel_base::{Stamp, TableId, TreeId, TxnId, UndoNo, crc32c};
 use evenkeel_format::checkpoint_copy::CheckpointCopy;
+use evenkeel_format::chunks;
 use evenkeel_format::node::{self, InnerCell, LeafCell, NodeMut};
 use evenkeel_format::overflow::OverflowPage;
 use evenkeel_format::page::{self, PageHeader, PageKind, RawPage};
@@ -167,7 +168,7 @@ fn superblocks_of_newer_versions_are_refused() {
         "parent timeline",
     ]));
     // An unknown bit of the others is for the caller, or kept.
-    known.extend([("incompatible features", Bits(1)), ("fork", Any)]);
+    known.extend([("incompatible features", Bits(3)), ("fork", Any)]);
     for part in ["page version", "run version", "catalog version"] {
         known.push((part, Values(&[1])));
     }
@@ -589,10 +590,11 @@ fn page_ops_of_newer_versions_are_refused() {
 /// Bodies of the catalog: a name, bytes, and their decoder.
 type Body = (&'static str, Vec<u8>, fn(&[u8]) -> Result<()>);
 
-fn bodies() -> [Body; 7] {
+fn bodies() -> [Body; 9] {
     let parts = vec![catalog::PartEntry::whole(3, true)];
-    let mut bytes = [const { Vec::new() }; 7];
-    let [table, column, index, counter, statistics, foreign, foreign_column] = &mut bytes;
+    let mut bytes = [const { Vec::new() }; 9];
+    let [table, column, index, counter, statistics, foreign, foreign_column, chunking, chunk] =
+        &mut bytes;
     let primary = parts.clone();
     let entry = catalog::TableEntry {
         tree: TreeId(5),
@@ -621,7 +623,13 @@ fn bodies() -> [Body; 7] {
     let parent = TableId(5);
     catalog::ForeignKeyEntry { parent, on_delete, on_update, columns: 2 }.encode(foreign);
     catalog::ForeignKeyColumnEntry { column: 4, parent_column: 6 }.encode(foreign_column);
-    let [table, column, index, counter, statistics, foreign, foreign_column] = bytes;
+    let unit = chunks::TimeUnit::Seconds;
+    let (time, width, from, to, space, slots, retain) = (3, 60, -1, 1, Some(0), 2, 7);
+    chunks::ChunkingEntry { time, unit, width, from, to, space, slots, retain }.encode(chunking);
+    let indexes = vec![(IndexId(16), IndexId(19))];
+    chunks::ChunkEntry { root: PageNo(9), lo: -1, hi: 1, slot: 1, indexes }.encode(chunk);
+    let [table, column, index, counter, statistics, foreign, foreign_column, chunking, chunk] =
+        bytes;
     [
         ("table", table, |b| catalog::TableEntry::decode(b).map(|_| ())),
         ("column", column, |b| catalog::ColumnEntry::decode(b).map(|_| ())),
@@ -632,6 +640,8 @@ fn bodies() -> [Body; 7] {
         ("foreign key column", foreign_column, |b| {
             catalog::ForeignKeyColumnEntry::decode(b).map(|_| ())
         }),
+        ("chunking", chunking, |b| chunks::ChunkingEntry::decode(b).map(|_| ())),
+        ("chunk", chunk, |b| chunks::ChunkEntry::decode(b).map(|_| ())),
     ]
 }
 
@@ -659,6 +669,7 @@ fn catalog_bodies_of_newer_versions_are_refused() {
             "foreign key" => {
                 (&[1], &[("on delete", 2, Values(&[0, 1])), ("on update", 3, Values(&[0, 1]))])
             }
+            "chunking" => (&[1], &[("unit", 2, Values(&[0, 1, 2, 3, 4]))]),
             _ => (&[1], &[]),
         };
         let sample = Sample { bytes, at: 0, seal: &|_| (), decode: &decode };

@@ -376,7 +376,7 @@ impl Store {
         })?;
         for (Changed { table, mark, .. }, layout) in changes.into_iter().zip(layouts) {
             let tree = table.state().tree.clone();
-            table.publish(&self.rt, TableState { layout, tree });
+            table.publish(&self.rt, TableState::new(layout, tree));
             if mark != 0 {
                 table.mark.store(mark, Ordering::SeqCst);
             }
