@@ -37,6 +37,9 @@ OF_CRATES = [
     ("KeyProvedEarly", "evenkeel-tables", "an_addition_waits_for_earlier_writers_and_is_cancelled"),
     ("CascadeSkipsLocked", "evenkeel-tables", "a_cascade_waits_for_rows_that_others_hold"),
     ("CascadeForgetsIndex", "evenkeel-tables", "random_cascades_equal_the_model"),
+    ("ChunkNotClosed", "evenkeel-tables", "rows_committed_behind_a_drop_are_there"),
+    ("ChunkWritersIgnored", "evenkeel-tables", "a_drop_keeps_old_snapshots_and_names_who_is_in_the_way"),
+    ("ChunkMadeTwice", "evenkeel-tables", "threads_that_need_one_chunk_make_one"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

@@ -95,6 +95,12 @@ pub enum Fault {
     StaleTableHandle,
     /// The estimate of a short range takes each entry for a row.
     EntriesTakenForRows,
+    /// A drop of chunks does not keep writers out while it looks for them and commits.
+    ChunkNotClosed,
+    /// Two transactions that need the same chunk each make one.
+    ChunkMadeTwice,
+    /// A drop of chunks does not look for undecided writers.
+    ChunkWritersIgnored,
 }
 
 impl Fault {
@@ -142,6 +148,9 @@ impl Fault {
         Fault::CascadeForgetsIndex,
         Fault::StaleTableHandle,
         Fault::EntriesTakenForRows,
+        Fault::ChunkNotClosed,
+        Fault::ChunkMadeTwice,
+        Fault::ChunkWritersIgnored,
     ];
 }
 

@@ -113,12 +113,12 @@ pub struct Store {
     next_user: AtomicU64,
     /// Trees made since the start have ids from this one on.
     pub(crate) new_trees_from: AtomicU64,
-    /// Called before the catalog gets its first foreign key.
-    pub(crate) foreign_key_hook: OnceLock<ForeignKeyHook>,
+    /// Called before the catalog gets a table with features that older versions do not know.
+    pub(crate) feature_hook: OnceLock<FeatureHook>,
 }
 
-/// Records durably that the files may hold foreign keys.
-type ForeignKeyHook = Box<dyn Fn() -> Result<()> + Send + Sync>;
+/// Records durably that the files may hold these features.
+type FeatureHook = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
 impl Store {
     /// A new database: makes the catalog's tree.
@@ -158,9 +158,18 @@ impl Store {
             let txn = self.txns.prepared(&xid)?;
             let user = self.next_user.fetch_add(1, Ordering::Relaxed);
             let trees: HashSet<TreeId> = self.txns.changed_trees(&txn).into_iter().collect();
-            let used = self.catalog.by_trees(&trees);
+            let mut used = self.catalog.by_trees(&trees);
+            for tree in trees {
+                if let Some(whole) = self.catalog.whole_of(tree) {
+                    used.extend(self.catalog.by_tree(tree));
+                    used.push(whole);
+                }
+            }
             for table in &used {
                 table.enter(&self.rt, user, Use::Write, self.lock_wait(), &|| false)?;
+                if table.is_chunk() {
+                    table.name_writer(user, txn.clone());
+                }
             }
             self.keep_in_use(&txn, user, used);
         }
@@ -200,7 +209,7 @@ impl Store {
             prepared_use: Mutex::default(),
             next_user,
             new_trees_from: AtomicU64::new(0),
-            foreign_key_hook: OnceLock::new(),
+            feature_hook: OnceLock::new(),
         }))
     }
 
@@ -351,7 +360,8 @@ impl Store {
         let txn = self.txns.prepared(xid)?;
         let uses = self.prepared_use.lock();
         let tables = uses.get(&txn.id()).map_or(&[][..], |(_, tables)| &tables[..]);
-        Ok(tables.iter().map(|table| table.state().layout.def.name.clone()).collect())
+        let whole = tables.iter().filter(|table| !table.is_chunk());
+        Ok(whole.map(|table| table.state().layout.def.name.clone()).collect())
     }
 
     fn end_use(&self, txn: TxnId) {
@@ -466,5 +476,9 @@ impl RollbackRow for Store {
             // The table was dropped.
             None => Ok(()),
         }
+    }
+
+    fn lock_tree(&self, tree: TreeId) -> TreeId {
+        self.catalog.whole_of(tree).map_or(tree, |whole| whole.state().tree.id())
     }
 }

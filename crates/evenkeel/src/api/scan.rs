@@ -2,7 +2,10 @@
 
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_io::{Operation, Runtime};
-use evenkeel_tables::{IndexScan, Liveness, LockedScan, Row, Scan as TableScan};
+use evenkeel_tables::{
+    ChunkScan, Direction, IndexScan, KeySet, Liveness, LockedScan, Locking, Row, Scan as TableScan,
+    Table, TableTxn,
+};
 use std::sync::Arc;
 
 /// Rows of a range of a table or an index, one after the other.
@@ -37,6 +40,8 @@ pub(crate) enum Rows {
     Table(Box<TableScan>),
     Index(Box<IndexScan>),
     Locked(Box<LockedScan>),
+    /// Of a chunked table, locked or not.
+    Chunks(Box<ChunkScan>),
 }
 
 impl Rows {
@@ -45,11 +50,29 @@ impl Rows {
             Rows::Table(scan) => scan.next(row),
             Rows::Index(scan) => scan.next(row),
             Rows::Locked(scan) => scan.next(row),
+            Rows::Chunks(scan) => scan.next(row),
         }
     }
 }
 
 impl Scan {
+    /// The rows of a range of a chunked table: of its primary key, or of an index (its position and
+    /// whether only keys are wanted); locked if that is said.
+    pub(crate) fn of_chunks(
+        txn: &mut TableTxn,
+        table: &Arc<Table>,
+        (index, keys_only): (Option<usize>, bool),
+        keys: KeySet<'_>,
+        direction: Direction,
+        locking: Option<Locking>,
+    ) -> Result<Rows> {
+        let scan = match locking {
+            None => txn.chunk_scan(table, index.map(|at| (at, keys_only)), keys, direction)?,
+            Some(locking) => txn.chunk_locked_scan(table, index, keys, direction, locking)?,
+        };
+        Ok(Rows::Chunks(Box::new(scan)))
+    }
+
     pub(crate) fn new(rows: Rows, liveness: Liveness) -> Self {
         Self { rows, begun: false, done: false, liveness }
     }
@@ -89,6 +112,7 @@ impl Scan {
             Rows::Table(scan) => scan.store(),
             Rows::Index(scan) => scan.store(),
             Rows::Locked(scan) => scan.store(),
+            Rows::Chunks(scan) => scan.store(),
         };
         let rt = store.runtime().clone();
         let operation = rt.operation();
@@ -108,7 +132,7 @@ impl Scan {
         row: &'s mut Row,
         give: impl FnMut(usize, evenkeel_tables::ValueRef<'_>),
     ) -> Result<Option<&'s [u8]>> {
-        if let Rows::Locked(_) = self.rows {
+        if let Rows::Locked(_) | Rows::Chunks(_) = self.rows {
             if !self.next(row)? {
                 return Ok(None);
             }
@@ -119,7 +143,7 @@ impl Scan {
         let found = match &mut self.rows {
             Rows::Table(scan) => scan.next_by(plan, row, give),
             Rows::Index(scan) => scan.next_by(plan, row, give),
-            Rows::Locked(_) => Ok(None),
+            Rows::Locked(_) | Rows::Chunks(_) => Ok(None),
         };
         if let Some((rt, operation)) = measured {
             rt.operation_ends(operation);
@@ -130,7 +154,7 @@ impl Scan {
 
     /// As `next`, but returns a row that another transaction holds once, as it was committed last.
     /// The next call locks that row, unless `unlock` comes before. Only a scan that locks rows by
-    /// their clustered keys meets such rows.
+    /// their clustered keys meets such rows, and only in a table without chunks.
     ///
     /// # Errors
     /// As `next`.
@@ -148,8 +172,10 @@ impl Scan {
     /// Releases the lock of the last row, if this scan took it: the row is not wanted, or the
     /// transaction has changed it and holds it by the change as well.
     pub fn unlock(&mut self) {
-        if let Rows::Locked(scan) = &mut self.rows {
-            scan.unlock();
+        match &mut self.rows {
+            Rows::Locked(scan) => scan.unlock(),
+            Rows::Chunks(scan) => scan.unlock(),
+            Rows::Table(_) | Rows::Index(_) => {}
         }
     }
 
@@ -162,6 +188,7 @@ impl Scan {
             Rows::Table(scan) => (*scan).count(),
             Rows::Index(scan) => (*scan).count(),
             Rows::Locked(scan) => count_locked(*scan),
+            Rows::Chunks(scan) => (*scan).count(),
         };
         self.liveness.check()?;
         found
@@ -176,6 +203,7 @@ impl Scan {
         let found = match &mut self.rows {
             Rows::Table(scan) => scan.resume_after(key),
             Rows::Locked(scan) if !scan.is_by_index() => scan.resume_after(&[], key),
+            Rows::Chunks(scan) if !scan.is_by_index() => scan.resume_after(key),
             _ => Err(Error::new(Code::DefinitionInvalid)
                 .with("why", "a clustered key is no place in an index")),
         };
@@ -192,6 +220,7 @@ impl Scan {
     pub fn fetch(&self, entry: &Row, row: &mut Row) -> Result<bool> {
         let found = match &self.rows {
             Rows::Index(scan) => scan.fetch_row(entry, row),
+            Rows::Chunks(scan) => scan.fetch_row(entry, row),
             Rows::Table(_) | Rows::Locked(_) => {
                 row.clone_from(entry);
                 Ok(true)
@@ -214,7 +243,7 @@ impl Scan {
                 self.liveness.check()?;
                 found
             }
-            Rows::Table(_) | Rows::Locked(_) => self.fetch(given, row),
+            Rows::Table(_) | Rows::Locked(_) | Rows::Chunks(_) => self.fetch(given, row),
         }
     }
 
