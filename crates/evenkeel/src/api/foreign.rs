@@ -1,5 +1,5 @@
-//! Foreign keys of tables: adding and dropping them; and what a program needs that replaces tables by
-//! copies and shows definitions.
+//! Foreign keys of tables: adding and dropping them; and what a program needs that replaces tables
+//! by copies and shows definitions.
 
 use crate::api::database::Database;
 use evenkeel_base::Result;
