@@ -228,7 +228,7 @@ impl TableTxn {
     /// # Errors
     /// `TableBusy`, `TableMissing`, `TransactionEnded`.
     pub fn use_table(&mut self, table: &Arc<Table>) -> Result<()> {
-        self.enter(table, Use::Read)
+        self.enter_chunked(table, Use::Read)
     }
 
     /// As `use_table`, with the caller's wait.
