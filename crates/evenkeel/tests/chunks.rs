@@ -168,7 +168,7 @@ fn loaded() -> Database {
     let db = Database::open_with("/chunks", Options::in_memory()).expect("opens");
     assert_eq!(db.info().features[2], 0);
     db.create_table("r", &readings(3)).expect("creates");
-    assert_eq!(db.info().features[2], 2, "older versions are kept out");
+    assert_eq!(db.info().features[2], 4, "older versions are kept out");
     let txn = begin(&db, Isolation::ReadCommitted);
     let at = |n: i64| Value::Int(START + 600 * n);
     let rows = (0..4i64)
