@@ -5,6 +5,8 @@ rung 1-plugin bash -c "bash plugin/mariadb/build.sh && python3 -B $plugin_tests/
 rung 1-plugin-differential python3 -B "$plugin_tests"/test_differential.py 2 50000
 # The same queries and changes under many plans, on both; every cell of path x type x partitioned was taken.
 rung 1-plugin-plans python3 -B "$plugin_tests"/test_plans.py --seed 1
+# Random tables with foreign keys and random statements on them, beside InnoDB.
+rung 1-plugin-foreign python3 -B "$plugin_tests"/test_foreign.py 1 3000
 rung 1-plugin-sessions python3 -B "$plugin_tests"/test_sessions.py
 rung 1-plugin-two-phase python3 -B "$plugin_tests"/test_two_phase.py
 rung 1-plugin-crash python3 -B "$plugin_tests"/test_crash.py

@@ -415,7 +415,7 @@ fn life_beside_an_addition(seed: u64, outcomes: &Arc<[AtomicU64; 3]>) -> Vec<Val
 #[test]
 fn a_key_that_is_added_beside_writers_leaves_no_orphan() {
     let outcomes = Arc::new([0; 3].map(AtomicU64::new));
-    for seed in 1..=400 {
+    for seed in 1..=600 {
         let left = life_beside_an_addition(seed, &outcomes);
         assert!(left.is_empty(), "seed {seed}: children of {left:?} have no parent");
     }

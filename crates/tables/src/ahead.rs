@@ -33,9 +33,7 @@ impl EntriesAhead {
         let pk_at = key_at + entry.key.len();
         let value_at = key_at + entry.key_and_pk.len();
         self.bytes.extend_from_slice(entry.key_and_pk);
-        if !entry.value.is_empty() {
-            self.bytes.extend_from_slice(entry.value);
-        }
+        self.bytes.extend_from_slice(entry.value);
         self.places.push(Place { key_at, pk_at, value_at, end: self.bytes.len() });
     }
 

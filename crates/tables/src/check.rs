@@ -152,7 +152,7 @@ impl Store {
         let table = self.table(name)?;
         // Use the tables first, so that none is emptied or rebuilt after the snapshot.
         txn.use_table(&table)?;
-        for link in table.links.get().iter().flat_map(|links| &links.parents) {
+        for link in table.links.own().iter().filter(|link| !link.is_awaiting()) {
             txn.use_table(&link.parent()?)?;
         }
         let at = txn.take_snapshot()?;

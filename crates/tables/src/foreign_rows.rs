@@ -443,6 +443,11 @@ impl TableTxn {
             }
             left.push(left_key);
         }
+        // As InnoDB: keys to the primary key come first, then those to each index.
+        left.sort_by_key(|left| match left.space {
+            LockSpace::Index(index) => Some(index),
+            LockSpace::Tree(_) | LockSpace::Keys(_) => None,
+        });
         if !left.is_empty() {
             // Simulations switch threads between the look at the links and the write.
             self.store.rt.step();
@@ -467,6 +472,27 @@ impl TableTxn {
         self.keys_left(table, state, &|i| old.value(i), None)
     }
 
+    /// Enters a table whose rows are to be changed, and those whose rows may refer to them. This
+    /// comes before the stamp: with the stamp, an operation that waits for a closed table would
+    /// hold up writers inside that table, for which the schema change waits.
+    pub(crate) fn enter_to_change(&mut self, table: &Arc<Table>) -> Result<()> {
+        self.enter(table, Use::Write)?;
+        for link in table.links.get().iter().flat_map(|links| &links.children) {
+            if let Some(child) = link.child() {
+                self.enter_child(&child)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a table whose rows may refer to a changed one; false if that table was dropped.
+    fn enter_child(&mut self, child: &Arc<Table>) -> Result<bool> {
+        match self.enter(child, Use::Read) {
+            Err(error) if error.code() == Code::TableMissing && child.is_gone() => Ok(false),
+            entered => entered.map(|()| true),
+        }
+    }
+
     /// The stamp is on the row: no row may refer to the keys that it has lost.
     pub(crate) fn check_left(&mut self, left: Vec<LeftKey>) -> Result<()> {
         left.iter().try_for_each(|left| self.check_left_key(left))
@@ -479,12 +505,7 @@ impl TableTxn {
             self.store.txns.wait_written(&self.inner, *space, key, self.deadline())?;
         }
         let Some(child) = link.child() else { return Ok(()) };
-        match self.enter(&child, Use::Read) {
-            // Dropped since, with the rows that referred to this one.
-            Err(error) if error.code() == Code::TableMissing && child.is_gone() => return Ok(()),
-            entered => entered?,
-        }
-        if link.is_dropped() {
+        if !self.enter_child(&child)? || link.is_dropped() {
             return Ok(());
         }
         let cascades = matches!(left.action(), ReferenceAction::Cascade | ReferenceAction::SetNull);

@@ -475,7 +475,7 @@ impl TableTxn {
         target: Target<'_>,
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
-        self.enter(table, Use::Write)?;
+        self.enter_to_change(table)?;
         let mut buffers = self.buffers.take();
         // The values are needed for another attempt; the caller who gave them removes them.
         let given = std::mem::take(&mut buffers.given);
@@ -652,7 +652,7 @@ impl TableTxn {
 
     /// Deletes a row; false if it does not exist, or has another key than it was found by.
     pub(crate) fn delete_row(&mut self, table: &Arc<Table>, target: Target<'_>) -> Result<bool> {
-        self.enter(table, Use::Write)?;
+        self.enter_to_change(table)?;
         let mut buffers = self.buffers.take();
         let done = self.delete_with(table, target, &mut buffers);
         self.buffers.put(buffers);

@@ -6,7 +6,6 @@
 //! A reader that only counts rows copies no leaf: `pass_leaf` shows it the rows in place, under the
 //! leaf's latch.
 
-use crate::together::TOGETHER_MAX;
 use crate::tree::{DescentGoal, Tree};
 use crate::write::LeafRow;
 use evenkeel_base::metrics::Metric;
@@ -518,14 +517,10 @@ impl Cursor {
     }
 
     /// Notes the leaves after `slot` that the scan visits before it prefetches again: so many it
-    /// visits without a search. Of a short range with a known end it notes all leaves. It stops at
-    /// a leaf that it may skip unread.
+    /// visits without a search. It stops at a leaf that it may skip unread.
     fn note_neighbours(&mut self, node: &Node<'_>, slot: usize, last: usize) -> Result<()> {
         self.neighbours.clear();
-        let mut more = self.ahead.saturating_sub(self.window().1 / 2);
-        if self.end.is_some() && slot.abs_diff(last) < TOGETHER_MAX {
-            more = more.max(slot.abs_diff(last));
-        }
+        let more = self.ahead.saturating_sub(self.window().1 / 2);
         for i in 1..=more {
             let next = match self.direction {
                 Direction::Forward => Some(slot + i).filter(|next| *next <= last),

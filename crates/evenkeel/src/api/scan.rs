@@ -1,7 +1,6 @@
 //! Rows of a range of a table or an index as users read them; `txn` and `index_ref` begin scans.
 
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_io::{Operation, Runtime};
 use evenkeel_tables::{
     ChunkScan, Direction, IndexScan, KeySet, Liveness, LockedScan, Locking, Row, Scan as TableScan,
     Table, TableTxn,
@@ -82,11 +81,10 @@ impl Scan {
     /// # Errors
     /// `TransactionEnded`; of storage; if the scan locks, `RowChanged` and lock errors.
     pub fn next(&mut self, row: &mut Row) -> Result<bool> {
-        let measured = self.begin();
-        let found = self.rows.next(row);
-        if let Some((rt, operation)) = measured {
-            rt.operation_ends(operation);
-        }
+        let found = match std::mem::replace(&mut self.begun, true) {
+            false => self.first(row),
+            true => self.rows.next(row),
+        };
         // Afterwards: another thread may have ended the transaction meanwhile.
         self.liveness.check()?;
         found
@@ -101,13 +99,8 @@ impl Scan {
         Ok(self.next(&mut row)?.then_some(row))
     }
 
-    /// Nearly all reading and waiting of a short scan happens in its first call, so that one is
-    /// measured.
-    #[inline]
-    fn begin(&mut self) -> Option<(Arc<Runtime>, Operation)> {
-        if std::mem::replace(&mut self.begun, true) {
-            return None;
-        }
+    /// Nearly all reading and waiting of a short scan happens here, so this call is measured.
+    fn first(&mut self, row: &mut Row) -> Result<bool> {
         let store = match &self.rows {
             Rows::Table(scan) => scan.store(),
             Rows::Index(scan) => scan.store(),
@@ -116,7 +109,9 @@ impl Scan {
         };
         let rt = store.runtime().clone();
         let operation = rt.operation();
-        Some((rt, operation))
+        let found = self.rows.next(row);
+        rt.operation_ends(operation);
+        found
     }
 
     /// Reads the columns of a plan of the next row, without a copy of the row: its clustered key
@@ -132,22 +127,18 @@ impl Scan {
         row: &'s mut Row,
         give: impl FnMut(usize, evenkeel_tables::ValueRef<'_>),
     ) -> Result<Option<&'s [u8]>> {
-        if let Rows::Locked(_) | Rows::Chunks(_) = self.rows {
+        if !self.begun || matches!(self.rows, Rows::Locked(_) | Rows::Chunks(_)) {
             if !self.next(row)? {
                 return Ok(None);
             }
             row.values_by(plan, give)?;
             return Ok(Some(row.key()));
         }
-        let measured = self.begin();
         let found = match &mut self.rows {
             Rows::Table(scan) => scan.next_by(plan, row, give),
             Rows::Index(scan) => scan.next_by(plan, row, give),
             Rows::Locked(_) | Rows::Chunks(_) => Ok(None),
         };
-        if let Some((rt, operation)) = measured {
-            rt.operation_ends(operation);
-        }
         self.liveness.check()?;
         found
     }

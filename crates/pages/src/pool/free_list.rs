@@ -70,6 +70,7 @@ pub(crate) struct FrameLists {
 
 impl FrameLists {
     /// Free frames.
+    #[cfg(debug_assertions)]
     pub fn free_count(&self) -> usize {
         self.free.len() + self.unused.len()
     }

@@ -369,28 +369,13 @@ impl IndexCursor {
         self.count_skipped();
     }
 
-    /// Forward, in the view that it has, from an entry that was returned.
+    /// Forward, in the view that it has.
     fn lend_on(
         &mut self,
         merger: &mut Merger,
         take: &mut impl FnMut(EntryRef<'_>) -> bool,
     ) -> Result<Step> {
         loop {
-            // Most entries are live: these are taken without a return to the caller.
-            self.pass_key(merger)?;
-            let Some(item) = merger.top() else { return Ok(Step::End) };
-            if self.bounds.is_above(item.key) || self.is_at_limit() {
-                return Ok(Step::End);
-            }
-            if self.judge(&item) == Says::Live && !self.is_stale() {
-                match take(EntryRef::new(item.key, item.pk_len, item.value)) {
-                    true => continue,
-                    false => return Ok(Step::Live),
-                }
-            }
-            self.key.clear();
-            self.key.extend_from_slice(item.key);
-            self.place = Place::At;
             match self.forward(merger)? {
                 Step::Live => {}
                 step => return Ok(step),
@@ -478,18 +463,11 @@ impl IndexCursor {
         }
     }
 
-    /// Advances past the key of the entry that was returned last.
-    #[inline]
-    fn pass_key(&mut self, merger: &mut Merger) -> Result<()> {
-        let older = merger.next_key()?;
-        self.skipped += older;
-        self.passed += 1 + older;
-        Ok(())
-    }
-
     fn forward(&mut self, merger: &mut Merger) -> Result<Step> {
         if self.place == Place::Lent {
-            self.pass_key(merger)?;
+            let older = merger.next_key()?;
+            self.skipped += older;
+            self.passed += 1 + older;
         }
         loop {
             // From here on the merger is past the last returned key, and no key is kept. If the

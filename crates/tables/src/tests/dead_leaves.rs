@@ -152,29 +152,3 @@ fn skipped_dead_leaves_are_locked_and_may_get_rows() {
     }
     drop(old);
 }
-
-/// A scan of a short range with a known end finds its leaves by one search of the tree, in both
-/// directions.
-#[test]
-fn a_short_range_is_searched_once() {
-    for direction in [Direction::Forward, Direction::Backward] {
-        let (db, table, mut old) = queue(direction);
-        let size = db.store.size_estimate(&table).unwrap();
-        let leaf_rows = ROWS / 400;
-        assert!(size.leaves > 100, "{} leaves", size.leaves);
-        for from in [0, 777, ROWS / 2, ROWS - 300] {
-            let (low, high) = ([ValueRef::Int(from)], [ValueRef::Int(from + 5 * leaf_rows)]);
-            let range = Range { lower: Bound::Included(&low), upper: Bound::Excluded(&high) };
-            let before = evenkeel_pages::visits();
-            let mut scan = old.scan(&table, range, direction).unwrap();
-            let (mut row, mut rows) = (Row::new(), 0);
-            while scan.next(&mut row).unwrap() {
-                rows += 1;
-            }
-            let pages = evenkeel_pages::visits() - before;
-            assert_eq!(rows, 5 * leaf_rows);
-            // The rows are read from undo; the pages are those of the leaves and of two searches.
-            assert!(pages <= 7 + 2 * 3, "{direction:?} from {from}: {pages} pages");
-        }
-    }
-}

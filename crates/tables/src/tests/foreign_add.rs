@@ -104,7 +104,7 @@ fn a_proved_key_is_enforced_until_it_is_forgotten() {
     prove().unwrap();
     assert!(names(&child).is_empty());
     refused(db.begin().insert(&child, &[Int(700), Int(9), Null]), Code::ParentRowMissing, &[]);
-    refused(db.store.drop_table("p"), Code::ForeignKeyNeeds, &["to_id"]);
+    refused(db.store.drop_table("p"), Code::ForeignKeyNeeds, &["to_code"]);
     refused(db.store.drop_index("p", "by_code"), Code::ForeignKeyNeeds, &["to_code"]);
     refused(db.store.drop_foreign_key("c", "to_id"), Code::ForeignKeyMissing, &[]);
     refused(prove(), Code::ForeignKeyInvalid, &["is being added"]);
