@@ -238,6 +238,8 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
   if ((info->create_info->used_fields & HA_CREATE_USED_SEQUENCE) && !plant("SequenceInPlace"))
     return "SEQUENCE";
   const std::vector<const Field *> old= old_fields(info);
+  if (flags & ALTER_ADD_FOREIGN_KEY && adds_key_of_new_column(altered, old, info->alter_info))
+    return "a foreign key of a new or renamed column";
   if (!has_virtual_keys(table, altered, old))
     return "other virtual columns in indexes";
   if (!same_primary(table, altered, old))

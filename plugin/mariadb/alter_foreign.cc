@@ -26,6 +26,28 @@ std::vector<std::string> dropped_keys(const std::string &table, Alter_info *info
   return dropped;
 }
 
+/* The keys are proved before the change of the columns, by the columns' names of before. */
+bool adds_key_of_new_column(const TABLE *altered, const std::vector<const Field *> &old, Alter_info *info)
+{
+  List_iterator_fast<Key> keys(info->key_list);
+  while (Key *key= keys++)
+  {
+    if (key->type != Key::FOREIGN_KEY || key->old)
+      continue;
+    List_iterator_fast<Key_part_spec> parts(key->columns);
+    while (const Key_part_spec *part= parts++)
+      for (Field **f= altered->field; *f; f++)
+      {
+        if (my_strcasecmp(system_charset_info, part->field_name.str, (*f)->field_name.str))
+          continue;
+        const Field *was= old[(*f)->field_index];
+        if (!was || my_strcasecmp(system_charset_info, was->field_name.str, (*f)->field_name.str))
+          return true;
+      }
+  }
+  return false;
+}
+
 /* True if the new definition has no column in place of this one. */
 static bool is_dropped(const Field *field, Alter_inplace_info *info)
 {

@@ -80,6 +80,9 @@ private:
 
 /* The names of the keys of a table that an ALTER drops, as the engine spells them. */
 std::vector<std::string> dropped_keys(const std::string &table, Alter_info *info);
+/* True if an ALTER adds a foreign key with a column that it makes or renames; `old` has the columns of before. */
+bool adds_key_of_new_column(const TABLE *altered, const std::vector<const Field *> &old, Alter_info *info);
+
 /* Raises InnoDB's error for an index that an ALTER of a table drops and a key needs; false if the error is another. */
 bool raise_needed_index(const ek_error &error, const std::string &table, Alter_inplace_info *info);
 

@@ -6,7 +6,7 @@ use crate::database::EkDatabase;
 use crate::foreign_spec::{EkForeign, foreign_specs, names_of, number};
 use crate::transaction::EkTxn;
 use crate::value::{EkBytes, EkError, catch, fence, slice};
-use evenkeel::ForeignKeyView;
+use evenkeel::{BuildProgress, Database, ForeignKeySpec, ForeignKeyView, Result};
 use std::ffi::c_void;
 
 /// The column may be NULL in the table that has the key.
@@ -152,6 +152,41 @@ pub unsafe extern "C" fn ek_check_replacement(
     }
 }
 
+/// New foreign keys of a table, and the build that shows their progress.
+struct NewKeys {
+    db: *const EkDatabase,
+    table: EkBytes,
+    keys: *const EkForeign,
+    keys_len: usize,
+    build: *const EkBuild,
+}
+
+impl NewKeys {
+    /// Calls `add` with the table and its new keys; 0, or -1 on error.
+    ///
+    /// # Safety
+    /// All pointers are valid during the call.
+    unsafe fn add(
+        &self,
+        error: *mut EkError,
+        add: impl FnOnce(&Database, &str, &[ForeignKeySpec], &BuildProgress) -> Result<()>,
+    ) -> i32 {
+        // SAFETY: by contract of the caller.
+        unsafe {
+            let progress = (*self.build).progress();
+            let added = fence(error, -1, || {
+                let (db, name) = (&(*self.db).0, self.table.text()?);
+                let own = names_of(&*db.definition(name)?);
+                let specs = foreign_specs(db, (name, &own), slice(self.keys, self.keys_len))?;
+                add(db, name, &specs, progress).map(|()| 0)
+            });
+            // Also if nothing began, because another thread waits for the end.
+            progress.end();
+            added
+        }
+    }
+}
+
 /// Adds foreign keys to a table beside writers, all or none; `validates`: the rows that are there
 /// are looked up. 0, or -1 on error, and then nothing remains.
 ///
@@ -167,17 +202,10 @@ pub unsafe extern "C" fn ek_add_foreign_keys(
     build: *const EkBuild,
     error: *mut EkError,
 ) -> i32 {
+    let new = NewKeys { db, table, keys, keys_len, build };
     // SAFETY: by contract of the caller.
     unsafe {
-        let added = fence(error, -1, || {
-            let (db, name) = (&(*db).0, table.text()?);
-            let own = names_of(&*db.definition(name)?);
-            let specs = foreign_specs(db, (name, &own), slice(keys, keys_len))?;
-            db.add_foreign_keys(name, &specs, validates != 0, (*build).progress()).map(|()| 0)
-        });
-        // Also if nothing began, because another thread waits for the end.
-        (*build).progress().end();
-        added
+        new.add(error, |db, name, keys, p| db.add_foreign_keys(name, keys, validates != 0, p))
     }
 }
 
@@ -197,17 +225,10 @@ pub unsafe extern "C" fn ek_prove_foreign_keys(
     build: *const EkBuild,
     error: *mut EkError,
 ) -> i32 {
+    let new = NewKeys { db, table, keys, keys_len, build };
     // SAFETY: by contract of the caller.
     unsafe {
-        let proved = fence(error, -1, || {
-            let (db, name) = (&(*db).0, table.text()?);
-            let own = names_of(&*db.definition(name)?);
-            let specs = foreign_specs(db, (name, &own), slice(keys, keys_len))?;
-            db.prove_foreign_keys(name, &specs, validates != 0, (*build).progress()).map(|()| 0)
-        });
-        // Also if nothing began, because another thread waits for the end.
-        (*build).progress().end();
-        proved
+        new.add(error, |db, name, keys, p| db.prove_foreign_keys(name, keys, validates != 0, p))
     }
 }
 

@@ -173,7 +173,7 @@ fn life(seed: u64, met: &Arc<Met>) -> Vec<Value> {
     left_by(sim, db, seed, |db| orphans(db, "c"))
 }
 
-/// What is wrong, behind a recovery if the power was cut.
+/// What `wrong` finds in the database; if the power was cut, it looks behind a recovery.
 fn left_by(
     sim: SimEnv,
     db: Database,

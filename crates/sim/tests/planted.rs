@@ -80,6 +80,7 @@ const ELSEWHERE: &[Fault] = &[
     Fault::ChildrenBeforeStamp,
     Fault::ParentBarrierSkipped,
     Fault::ParentNotLocked,
+    Fault::ParkedUnseen,
     Fault::KeyProvedEarly,
     Fault::CascadeSkipsLocked,
     Fault::CascadeForgetsIndex,

@@ -52,7 +52,7 @@ pub(crate) struct LeftKey {
 }
 
 impl LeftKey {
-    /// What is to happen to rows that refer to the key.
+    /// What the foreign key does to rows that refer to the key.
     pub fn action(&self) -> ReferenceAction {
         match self.new {
             None => self.link.key.on_delete,

@@ -53,13 +53,13 @@ versioning.delete versioning.partition versioning.replace versioning.select
 """.split()
 TEXTS = {".test", ".inc", ".opt", ".cnf", ".combinations", ".sql"}
 # Errors for features that EVENKEEL refuses by name (docs/user/mariadb.md).
-REFUSED = re.compile(r"doesn't support (SPATIAL|FULLTEXT)|does not support foreign keys|DELAYED option not supported|"
+REFUSED = re.compile(r"doesn't support (SPATIAL|FULLTEXT)|DELAYED option not supported|"
                      r"<(DATA|INDEX) DIRECTORY> option ignored|Unknown option '|ALGORITHM=(INPLACE|INSTANT|NOCOPY) is not supported|LOCK=NONE is not supported|"
                      r"BINLOG_FORMAT = STATEMENT|must be of type TIMESTAMP\(6\) for system-versioned|"
                      r"Change to/from native system versioning engine|doesn't have this option|"
                      r"Table storage engine '\w+' does not support", re.I)
-# Errors of InnoDB for what EVENKEEL does, and those of the foreign keys that it does not have.
-REFUSED_THERE = re.compile(r"foreign key constraint fails|\"Wrong create options\"|InnoDB: assuming |"
+# Errors of InnoDB for what EVENKEEL does.
+REFUSED_THERE = re.compile(r"\"Wrong create options\"|InnoDB: assuming |"
                            r"(ALGORITHM|LOCK)=\w+ is not supported|Specified key was too long|Index column size too large|"
                            r"Tablespace is missing|engine for the table doesn't support repair")
 # What MTR says of a statement that failed or did not fail, over several lines if the statement has them.

@@ -48,7 +48,7 @@ impl Actor {
     }
 }
 
-/// An actor with its work; whoever has it may drive the actor.
+/// An actor with its work. Only the thread that has the job runs the actor.
 pub(crate) struct Job {
     pub actor: Arc<Actor>,
     beat: Box<dyn FnMut() -> Result<Beat> + Send>,

@@ -41,8 +41,8 @@ const KEEP: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(2);
 /// A start of a thread that failed is tried again after this time.
 const RETRY: Duration = Duration::from_millis(100);
-/// Times to try for the lock of the shared workers, a millisecond apart: in a child process a
-/// thread of the parent may have held it for ever.
+/// Times to try for the lock of the shared workers, a millisecond apart. In a child process nobody
+/// may ever release it: the thread of the parent that held it at the fork does not exist there.
 const LOCK_TRIES: usize = 1000;
 
 /// Names of workers without an actor, by priority; others have the actor's name.

@@ -190,8 +190,8 @@ fn beats_that_wait_for_other_actors_get_as_many_workers_as_they_need() {
     }
 }
 
-/// Two databases share the threads. In the one an actor panics, and another one waits for its
-/// device for ever; the actors of the other one go on.
+/// Two databases share the threads. One actor of the first database panics, and another one waits
+/// for a device that never answers. The actors of the second database go on.
 #[test]
 fn a_panic_or_a_stuck_device_of_one_database_does_not_stop_another() {
     for seed in 0..20 {

@@ -77,7 +77,7 @@ fn check(change: u64, policy: CrashPolicy) -> (bool, bool) {
         Err(error) => {
             assert_eq!(error.code(), Code::NotADatabase, "{which}: {error}");
             assert!(!is_done, "{which}: the database is lost: {error}");
-            // What is left does not stand in the way of another one.
+            // A new database can be created over the files that the crash left.
             open(&next, true).expect(&which).close().expect("closes");
         }
     }

@@ -1,4 +1,5 @@
-//! Foreign keys: what is refused, of rows and of schema changes, and who waits for whom.
+//! Foreign keys: which rows and schema changes they refuse, and which transactions wait for each
+//! other.
 
 use super::*;
 use ValueRef::{Int, Null, Text};

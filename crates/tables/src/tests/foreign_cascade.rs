@@ -1,4 +1,5 @@
-//! CASCADE and SET NULL: what is changed, what is refused, who waits for whom.
+//! CASCADE and SET NULL: which rows they change, which statements they refuse, and which
+//! transactions wait for each other.
 
 use super::foreign::refused;
 use super::*;
