@@ -101,6 +101,12 @@ pub enum Fault {
     ChunkMadeTwice,
     /// A drop of chunks does not look for undecided writers.
     ChunkWritersIgnored,
+    /// After a start a prepared transaction does not keep the chunks that it has changed.
+    ChunkPreparedIgnored,
+    /// A new chunk gets the number of one that was dropped.
+    ChunkNumberReused,
+    /// An operation that has waited where no chunk was does not look for a chunk made meanwhile.
+    ChunkMadeMeanwhileMissed,
 }
 
 impl Fault {
@@ -151,6 +157,9 @@ impl Fault {
         Fault::ChunkNotClosed,
         Fault::ChunkMadeTwice,
         Fault::ChunkWritersIgnored,
+        Fault::ChunkPreparedIgnored,
+        Fault::ChunkNumberReused,
+        Fault::ChunkMadeMeanwhileMissed,
     ];
 }
 

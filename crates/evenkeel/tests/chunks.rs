@@ -163,6 +163,120 @@ fn a_crash_at_any_step_loses_no_row_and_no_drop() {
     assert!(states > 50, "{states}");
 }
 
+/// What the second script has promised.
+#[derive(Clone, Default)]
+struct Prepared {
+    begun: bool,
+    done: bool,
+    drop_done: bool,
+    committed: bool,
+    second_drop_begun: bool,
+    second_drop_done: bool,
+}
+
+/// A prepared transaction keeps its chunk from a drop until it is decided.
+fn work_prepared(sim: &SimEnv, notes: &Mutex<Prepared>) -> evenkeel::Result<()> {
+    let db = Database::open_with("db", Options::new().env(sim.env()))?;
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite)?;
+    txn.table("r")?.insert(&[Int(8), Int(START + HOUR), Float(8.0)])?;
+    notes.lock().begun = true;
+    txn.prepare(b"x")?;
+    notes.lock().done = true;
+    let wait = SchemaWait::default();
+    let done = db.drop_chunks("r", START + 2 * HOUR, &wait)?;
+    assert_eq!((done.dropped.len(), done.kept.len()), (1, 1));
+    notes.lock().drop_done = true;
+    db.checkpoint()?;
+    db.commit_prepared(b"x")?;
+    notes.lock().committed = true;
+    notes.lock().second_drop_begun = true;
+    let done = db.drop_chunks("r", START + 2 * HOUR, &wait)?;
+    assert_eq!((done.dropped.len(), done.kept.len()), (1, 0));
+    notes.lock().second_drop_done = true;
+    db.close()
+}
+
+fn devices_of_hour_1(db: &Database) -> Vec<i64> {
+    let txn = db.begin(Isolation::RepeatableRead, Access::ReadOnly).expect("begins");
+    let table = txn.table("r").expect("there");
+    let range = START + HOUR..START + 2 * HOUR;
+    let scan = table.index("by_at").expect("there").scan(range, Direction::Forward);
+    let devices: evenkeel::Result<Vec<i64>> =
+        scan.expect("scans").map(|row| row?.get("device")).collect();
+    devices.expect("reads")
+}
+
+fn check_prepared(sim: &SimEnv, notes: &Prepared) -> Result<(), String> {
+    let db = Database::open_with("db", Options::new().env(sim.env())).map_err(|e| e.to_string())?;
+    let problems = db.check().map_err(|e| e.to_string())?.problems;
+    if !problems.is_empty() {
+        return Err(format!("{problems:?}"));
+    }
+    let is_prepared = db.prepared() == [b"x".to_vec()];
+    if is_prepared && (!notes.begun || notes.committed) {
+        return Err("prepared although it is decided".into());
+    }
+    let wait = SchemaWait::default();
+    if is_prepared {
+        if devices_of_hour_1(&db) != [1, 2] {
+            return Err("the chunk of a prepared transaction is gone".into());
+        }
+        let done = db.drop_chunks("r", START + 2 * HOUR, &wait).map_err(|e| e.to_string())?;
+        if done.kept.len() != 1 || done.kept[0].txn == 0 {
+            return Err(format!("a drop beside a prepared transaction: {done:?}"));
+        }
+        db.commit_prepared(b"x").map_err(|e| e.to_string())?;
+        if devices_of_hour_1(&db) != [1, 2, 8] {
+            return Err("the row of a prepared transaction is lost".into());
+        }
+    } else {
+        let found = devices_of_hour_1(&db);
+        let fits = match notes {
+            Prepared { second_drop_done: true, .. } => found.is_empty(),
+            Prepared { second_drop_begun: true, .. } => found.is_empty() || found == [1, 2, 8],
+            // Its commit may or may not have happened.
+            Prepared { done: true, .. } => found == [1, 2, 8],
+            _ => found == [1, 2],
+        };
+        if !fits {
+            return Err(format!("hour 1 has the devices {found:?}"));
+        }
+    }
+    let first = db.chunks("r").map_err(|e| e.to_string())?[0].from;
+    if notes.drop_done && first == Some(START) {
+        return Err("a drop that was acknowledged is undone".into());
+    }
+    db.drop_chunks("r", START + 3 * HOUR, &wait).map_err(|e| e.to_string())?;
+    match db.chunks("r").map_err(|e| e.to_string())?.is_empty() {
+        true => db.close().map_err(|e| e.to_string()),
+        false => Err("a chunk is kept for nobody".into()),
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_keeps_the_chunk_of_a_prepared_transaction() {
+    let start = filled();
+    let mut states = 0;
+    for seed in 0..4 {
+        let explored = Explore::nth(seed, 4).run(
+            &start,
+            |sim, notes: &Arc<Mutex<Prepared>>| match work_prepared(sim, notes) {
+                Err(error) if !sim.is_crashed() => panic!("{error}"),
+                _ => {}
+            },
+            |sim, notes, which| {
+                let notes = notes.lock().clone();
+                if let Err(why) = check_prepared(sim, &notes) {
+                    panic!("{which}: {why}");
+                }
+            },
+        );
+        states += explored.states.len();
+    }
+    println!("{states} different disks");
+    assert!(states > 30, "{states}");
+}
+
 /// 100 rows of each of four devices, one each ten minutes.
 fn loaded() -> Database {
     let db = Database::open_with("/chunks", Options::in_memory()).expect("opens");

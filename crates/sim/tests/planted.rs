@@ -84,6 +84,12 @@ const ELSEWHERE: &[Fault] = &[
     Fault::KeyProvedEarly,
     Fault::CascadeSkipsLocked,
     Fault::CascadeForgetsIndex,
+    Fault::ChunkNotClosed,
+    Fault::ChunkMadeTwice,
+    Fault::ChunkWritersIgnored,
+    Fault::ChunkPreparedIgnored,
+    Fault::ChunkNumberReused,
+    Fault::ChunkMadeMeanwhileMissed,
 ];
 
 #[test]

@@ -17,6 +17,7 @@ use crate::stats_refresh::StatsRefresh;
 use crate::table::{Counter, Table, TableState, Use};
 use crate::table_layout::Layout;
 use crate::transaction::{Access, Isolation, TableTxn};
+use evenkeel_base::fault_injection::{Fault, is};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnId, TxnState,
@@ -160,7 +161,8 @@ impl Store {
             let trees: HashSet<TreeId> = self.txns.changed_trees(&txn).into_iter().collect();
             let mut used = self.catalog.by_trees(&trees);
             for tree in trees {
-                if let Some(whole) = self.catalog.whole_of(tree) {
+                let whole = self.catalog.whole_of(tree);
+                if let Some(whole) = whole.filter(|_| !is(Fault::ChunkPreparedIgnored)) {
                     used.extend(self.catalog.by_tree(tree));
                     used.push(whole);
                 }

@@ -67,8 +67,13 @@ impl Store {
         let chunked = table.chunked().ok_or_else(|| not_chunked(name))?;
         // Keeps the chunks of the map.
         let _keeps = self.txns.snapshot();
-        let map = chunked.map();
-        map.live().map(|chunk| self.chunk_info(&table, chunk)).collect()
+        let (map, mut chunks) = (chunked.map(), Vec::new());
+        for chunk in map.live() {
+            // A drop of the whole table waits for no snapshot.
+            let Some(_within) = self.open_trees.enter(chunk.number()) else { continue };
+            chunks.push(self.chunk_info(&table, chunk)?);
+        }
+        Ok(chunks)
     }
 
     fn chunk_info(&self, table: &Arc<Table>, chunk: &TimeChunk) -> Result<ChunkInfo> {
@@ -133,11 +138,15 @@ impl Store {
         before: i64,
     ) -> Result<ChunksDropped> {
         let mut done = ChunksDropped::default();
-        let (map, mut closed) = (chunked.map(), Vec::new());
+        let (map, mut old) = (chunked.map(), Vec::new());
+        // First what may fail: a chunk that is closed must be opened again.
         for chunk in map.live().filter(|chunk| chunk.hi != i64::MAX && chunk.hi <= before) {
-            let of_chunk = chunk.table(table)?;
+            old.push((chunk.clone(), chunk.table(table)?));
+        }
+        let mut closed = Vec::with_capacity(old.len());
+        for (chunk, of_chunk) in old {
             match of_chunk.close_unless_written() {
-                None => closed.push((chunk.clone(), of_chunk)),
+                None => closed.push((chunk, of_chunk)),
                 Some(txn) => {
                     let number = chunk.number().0.into();
                     done.kept.push(ChunkKept { number, txn: txn.0 });
@@ -154,8 +163,9 @@ impl Store {
         done.at = dropped?;
         done.dropped = closed.iter().map(|(chunk, _)| chunk.number().0.into()).collect();
         self.rt.metrics.add(Metric::ChunksDropped, closed.len() as u64);
-        self.txns.event().notify();
         self.log.wait_commit(done.at, Durability::Sync)?;
+        // From now on their space may be given back.
+        self.txns.event().notify();
         Ok(done)
     }
 
@@ -182,8 +192,9 @@ impl Store {
         at
     }
 
-    /// Removes what dropped chunks have used and no snapshot needs any more. Returns the number of
-    /// chunks that are left.
+    /// Removes what dropped chunks have used and no snapshot needs any more. Before the drop is
+    /// durable nothing is removed: after a crash the chunk may be there again. Returns the number
+    /// of chunks that are left.
     pub(crate) fn free_dropped_chunks(&self) -> usize {
         let mut left = 0;
         for table in self.catalog.tables() {
@@ -192,8 +203,9 @@ impl Store {
                 continue;
             }
             let horizon = self.txns.horizon();
-            let is_free =
-                |chunk: &Arc<TimeChunk>| chunk.dropped_at().is_some_and(|at| at <= horizon);
+            let is_free = |chunk: &Arc<TimeChunk>| {
+                chunk.dropped_at().is_some_and(|at| at <= horizon && self.log.is_durable(at))
+            };
             let (mut free, mut rest) = (Vec::new(), 0);
             chunked.change_map(|map| {
                 let mut map = map.clone();
@@ -238,9 +250,13 @@ impl Store {
     /// uses.
     pub(crate) fn forget_chunks(&self, table: &Table) {
         let Some(chunked) = table.chunked() else { return };
-        let map = chunked.map();
-        chunked.change_map(|_| ChunkMap::default());
-        map.live().chain(&map.dropped).for_each(|chunk| self.forget_chunk(chunk));
+        // Taken in one step: the background must not remove a dropped chunk as well.
+        let mut all = Vec::new();
+        chunked.change_map(|map| {
+            all = map.live().chain(&map.dropped).cloned().collect();
+            ChunkMap::default()
+        });
+        all.iter().for_each(|chunk| self.forget_chunk(chunk));
     }
 }
 

@@ -157,7 +157,12 @@ impl Store {
         for index in &table.layout().def.indexes {
             indexes.push((index.id, IndexId(self.next_id(NextId::Index)?)));
         }
-        let tree = self.trees.create(TreeId(self.next_id(NextId::Tree)?))?;
+        let reused = map.dropped.last().filter(|_| fault_injection::is(Fault::ChunkNumberReused));
+        let number = match reused {
+            Some(chunk) => chunk.number(),
+            None => TreeId(self.next_id(NextId::Tree)?),
+        };
+        let tree = self.trees.create(number)?;
         // Before the catalog has it: then nobody takes the tree for an orphan.
         self.open_trees.insert(tree.clone());
         let chunk = TimeChunk::new(bounds, tree.clone(), indexes);

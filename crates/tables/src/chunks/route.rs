@@ -15,6 +15,7 @@ use crate::row::Row;
 use crate::table::{Table, Use};
 use crate::table_layout::KeyColumn;
 use crate::transaction::TableTxn;
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::{ValueRef, limits};
 use evenkeel_txn::Mode;
@@ -91,19 +92,29 @@ impl TableTxn {
         }
     }
 
-    /// The live chunk of a place, entered for writing; the table's own empty tree if it has none.
-    fn chunk_or_rest(
+    /// Calls `f` with the live chunk of a place, entered for writing; with the table's own empty
+    /// tree if it has none. `f` may wait there for a lock, and meanwhile others may make the chunk
+    /// and write the row: then `f` is called again, for the chunk.
+    fn in_chunk_or_rest<R>(
         &mut self,
         table: &Arc<Table>,
         chunked: &Chunked,
         place: Place,
-    ) -> Result<Arc<Table>> {
+        mut f: impl FnMut(&mut TableTxn, &Arc<Table>) -> Result<R>,
+    ) -> Result<R> {
         if let Some(chunk) = self.chunk_there(table, chunked, place)? {
-            return Ok(chunk);
+            return f(self, &chunk);
         }
         let rest = chunked.rest(table)?;
         self.enter(&rest, Use::Write)?;
-        Ok(rest)
+        let done = f(self, &rest)?;
+        if fault_injection::is(Fault::ChunkMadeMeanwhileMissed) {
+            return Ok(done);
+        }
+        match self.chunk_there(table, chunked, place)? {
+            None => Ok(done),
+            Some(chunk) => f(self, &chunk),
+        }
     }
 
     /// Calls `f` with the chunk of a row to be inserted, or with the table if it is not chunked.
@@ -136,12 +147,11 @@ impl TableTxn {
         &mut self,
         table: &Arc<Table>,
         key: &[u8],
-        f: impl FnOnce(&mut TableTxn, &Arc<Table>) -> Result<R>,
+        mut f: impl FnMut(&mut TableTxn, &Arc<Table>) -> Result<R>,
     ) -> Result<R> {
         let Some(chunked) = table.chunked() else { return f(self, table) };
         let place = chunked.placing.place_of_key(&table.layout(), key)?;
-        let chunk = self.chunk_or_rest(table, chunked, place)?;
-        f(self, &chunk)
+        self.in_chunk_or_rest(table, chunked, place, f)
     }
 
     /// Calls `f` with the chunk that may have the row of this primary key.
@@ -149,15 +159,14 @@ impl TableTxn {
         &mut self,
         table: &Arc<Table>,
         key: &[ValueRef<'_>],
-        f: impl FnOnce(&mut TableTxn, &Arc<Table>) -> Result<bool>,
+        mut f: impl FnMut(&mut TableTxn, &Arc<Table>) -> Result<bool>,
     ) -> Result<bool> {
         let Some(chunked) = table.chunked() else { return f(self, table) };
         let Some(place) = chunked.placing.place_of_primary(&table.layout(), key)? else {
             self.enter_chunked(table, Use::Write)?;
             return Ok(false);
         };
-        let chunk = self.chunk_or_rest(table, chunked, place)?;
-        f(self, &chunk)
+        self.in_chunk_or_rest(table, chunked, place, f)
     }
 
     /// `get` of a chunked table.
@@ -362,11 +371,13 @@ impl TableTxn {
             Some(index) => layout.index_range(layout.index_at(index)?, keys)?,
             None => layout.byte_range(&parts, keys)?,
         };
-        // A chunk in which keys are locked is not dropped.
+        // Others make no row in the range from now on. A chunk in which keys are locked is not
+        // dropped.
+        self.lock_range(&rest, index, keys)?;
         for (chunk, _) in self.live_parts(table, &parts, (keys, &range))? {
             self.enter_chunk(table, &chunk)?;
         }
-        self.lock_range(&rest, index, keys)
+        Ok(())
     }
 
     /// `get_locked` of a chunked table.

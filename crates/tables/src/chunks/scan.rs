@@ -19,6 +19,7 @@ use crate::store::Store;
 use crate::table::{Table, Use};
 use crate::table_layout::KeyColumn;
 use crate::transaction::{Isolation, TableTxn};
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_tree::Direction;
@@ -444,24 +445,56 @@ impl TableTxn {
             };
             Ok(Some(Source::Locked(Box::new(scan?))))
         };
+        let rest = chunked.rest(table)?;
+        // Locks an absent key where it has no chunk: the whole scan of the empty tree.
+        let begin_rest = |txn: &mut TableTxn| -> Result<Option<Source>> {
+            let mut source = begin(txn, &rest)?;
+            let (mut row, mut key) = (Row::new(), Vec::new());
+            match source.as_mut().map_or(Ok(false), |source| source.next(&mut row, &mut key))? {
+                true => Err(Error::internal("a row that lies in no chunk")),
+                false => Ok(source),
+            }
+        };
         if index.is_none()
             && let Some(key) = state.point(keys)?
         {
             let range = ByteRange { lower: key.clone(), upper: None };
-            let source = self.in_chunk_of_key(table, &key, begin)?;
+            let source = self.in_chunk_of_key(table, &key, |txn, chunk| {
+                if Arc::ptr_eq(chunk, &rest) { begin_rest(txn) } else { begin(txn, chunk) }
+            })?;
             let parts = vec![Part::new(None, range, source)];
             return Ok(self.chunk_scan_of(table, opening, direction, parts));
         }
         let ranged = Ranged::new(table, chunked, index, keys)?;
-        let (mut parts, rest) = (Vec::new(), chunked.rest(table)?);
+        let mut parts = Vec::new();
         // A lock of the whole range keeps new chunks of the range away, so it comes first.
         let whole = self.isolation == Isolation::Serializable && locking.wait != LockWait::Skip;
         if whole {
             let source = begin(self, &rest)?;
             parts.push(Part::new(None, ranged.range.clone(), source));
         }
+        self.enter_parts((table, chunked), &ranged, begin, &mut parts)?;
+        if parts.is_empty() {
+            // The lock of an absent unique key, for which this may wait. Meanwhile others may make
+            // the chunk.
+            begin_rest(self)?;
+            if !fault_injection::is(Fault::ChunkMadeMeanwhileMissed) {
+                self.enter_parts((table, chunked), &ranged, begin, &mut parts)?;
+            }
+        }
+        Ok(self.chunk_scan_of(table, opening, direction, parts))
+    }
+
+    /// Enters the live chunks of a range and begins a scan of each.
+    fn enter_parts(
+        &mut self,
+        (table, chunked): (&Arc<Table>, &Chunked),
+        ranged: &Ranged,
+        begin: impl Fn(&mut TableTxn, &Arc<Table>) -> Result<Option<Source>>,
+        parts: &mut Vec<Part>,
+    ) -> Result<()> {
         let map = chunked.map();
-        self.check_dropped(table, &ranged, &map.dropped)?;
+        self.check_dropped(table, ranged, &map.dropped)?;
         for chunk in map.live() {
             let Some(range) = ranged.part(&self.store, chunk) else { continue };
             match self.enter_chunk(table, chunk)? {
@@ -470,15 +503,10 @@ impl TableTxn {
                     self.store.rt.metrics.add(Metric::ChunksOpened, 1);
                     parts.push(Part::new(Some(chunk.clone()), range, source));
                 }
-                None => self.check_dropped(table, &ranged, std::slice::from_ref(chunk))?,
+                None => self.check_dropped(table, ranged, std::slice::from_ref(chunk))?,
             }
         }
-        if parts.is_empty() {
-            // The lock of an absent unique key.
-            let source = begin(self, &rest)?;
-            parts.push(Part::new(None, ranged.range.clone(), source));
-        }
-        Ok(self.chunk_scan_of(table, opening, direction, parts))
+        Ok(())
     }
 
     /// Rows that the transaction's snapshot sees and that are gone with their chunk are a conflict.

@@ -423,6 +423,79 @@ fn absent_keys_and_ranges_are_locked_before_their_chunk_exists() {
     put(&mut two, &table, 9, 60_000, 71).unwrap();
 }
 
+/// Changes, locks or looks for the row (1, ts, ts) by a current read; true if it is there.
+type CurrentRead = fn(&mut TableTxn, &Arc<Table>, i64) -> bool;
+
+fn lock_by_scan(
+    txn: &mut TableTxn,
+    table: &Arc<Table>,
+    index: Option<usize>,
+    key: &[ValueRef<'_>],
+) -> bool {
+    let (range, direction, mut row) = (Range::prefix(key), Direction::Forward, Row::new());
+    let locking = Locking::EXCLUSIVE;
+    if table.is_chunked() {
+        let mut scan = txn.chunk_locked_scan(table, index, range, direction, locking).unwrap();
+        return scan.next(&mut row).unwrap();
+    }
+    let scan = match index {
+        None => txn.locked_scan(table, range, direction, locking),
+        Some(index) => txn.locked_index_scan(table, index, range, direction, locking),
+    };
+    scan.unwrap().next(&mut row).unwrap()
+}
+
+const CURRENT_READS: [CurrentRead; 6] = [
+    |txn, table, ts| txn.update(table, &[Int(1), Int(ts)], &[(3, Text("seen"))]).unwrap(),
+    |txn, table, ts| txn.delete(table, &[Int(1), Int(ts)]).unwrap(),
+    |txn, table, ts| {
+        let (mode, wait) = (Mode::Shared, LockWait::Wait);
+        txn.get_locked(table, &[Int(1), Int(ts)], mode, wait, &mut Row::new()).unwrap()
+    },
+    |txn, table, ts| {
+        let key = table.layout().encode_whole(&table.layout().key, &[Int(1), Int(ts)]);
+        txn.delete_by_key(table, &key.unwrap().unwrap()).unwrap()
+    },
+    |txn, table, ts| lock_by_scan(txn, table, None, &[Int(1), Int(ts)]),
+    |txn, table, ts| lock_by_scan(txn, table, Some(2), &[Int(ts), Int(ts), Int(1)]),
+];
+
+/// An operation that waits for a lock where no chunk is meets the row that is there afterwards, as
+/// in a table without chunks. A change that finds no row does not wait.
+#[test]
+fn a_row_made_during_the_wait_for_its_key_is_found() {
+    let db = Db::new();
+    let spec = readings(by_time().space("dev", 2), &["dev", "ts"]);
+    let plain = TableSpec { chunking: None, ..spec.clone() };
+    let tables = [("twin", plain), ("r", spec)];
+    let tables = tables.map(|(name, spec)| db.store.create_table(name, &spec).unwrap());
+    let mut met = 0;
+    for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
+        for (n, read) in CURRENT_READS.iter().enumerate() {
+            let ts = 1_000 * (n as i64 + 1 + 10 * i64::from(isolation == Isolation::Serializable));
+            let found = tables.each_ref().map(|table| {
+                let (mut one, mut two) = (db.begin(), db.begin_at(isolation));
+                // The key of the row, and that of the unique index.
+                let unique = [Int(ts), Int(ts), Int(1)];
+                assert!(!lock_by_scan(&mut one, table, None, &[Int(1), Int(ts)]));
+                assert!(!lock_by_scan(&mut one, table, Some(2), &unique));
+                std::thread::scope(|scope| {
+                    let waiter = scope.spawn(|| read(&mut two, table, ts));
+                    while db.store.txns.waiting() == 0 && !waiter.is_finished() {
+                        std::thread::yield_now();
+                    }
+                    put(&mut one, table, 1, ts, ts).unwrap();
+                    commit(one);
+                    waiter.join().unwrap()
+                })
+            });
+            assert_eq!(found[0], found[1], "{isolation:?}, operation {n}");
+            met += u32::from(found[0]);
+        }
+    }
+    assert!(met >= 6, "{met}: the locking reads wait at both levels");
+}
+
 #[test]
 fn locking_scans_lock_rows_of_all_chunks() {
     let db = Db::create(Arc::new(MemEnv::new()), Sizes { lock_wait: Duration::ZERO, ..SMALL });
