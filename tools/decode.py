@@ -63,7 +63,8 @@ def superblock(path):
     data, best = read(path, "evenkeel.super"), None
     for slot in (data[:4096], data[4096:8192]):
         if slot[:8] == b"EVENKEEL" and at("<I", slot, 8)[0] == crc32c(slot[12:]):
-            need(at("<5H74xQ", slot, 12) in ((1, 1, 1, 1, 1, 0), (1, 1, 2, 1, 1, 0), (2, 1, 2, 1, 1, 0)), "version")
+            *versions, features = at("<5H74xQ", slot, 12)
+            need(versions in ([1, 1, 1, 1, 1], [1, 1, 2, 1, 1], [2, 1, 2, 1, 1]) and features in (0, 4), "version")
             flags, page_size, _, sequence, *rest = at("<HIIQ8sQQQ", slot, 22)
             best = max(best or (0,), (sequence, flags, page_size, *rest))
     need(best and best[1] & 1, "not a database, or not closed cleanly")
