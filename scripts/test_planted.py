@@ -38,6 +38,12 @@ OF_CRATES = [
     ("CascadeSkipsLocked", "evenkeel-tables", "a_cascade_waits_for_rows_that_others_hold"),
     ("CascadeForgetsIndex", "evenkeel-tables", "random_cascades_equal_the_model"),
     ("OrphansOverlooked", "evenkeel-salvage", "undamaged_rows_return_and_lost_ranges_are_exact"),
+    ("ChunkNotClosed", "evenkeel-tables", "rows_committed_behind_a_drop_are_there"),
+    ("ChunkWritersIgnored", "evenkeel-tables", "a_drop_keeps_old_snapshots_and_names_who_is_in_the_way"),
+    ("ChunkMadeTwice", "evenkeel-tables", "threads_that_need_one_chunk_make_one"),
+    ("ChunkPreparedIgnored", "evenkeel-tables", "chunks_are_there_after_a_crash"),
+    ("ChunkNumberReused", "evenkeel-tables", "a_drop_keeps_old_snapshots_and_names_who_is_in_the_way"),
+    ("ChunkMadeMeanwhileMissed", "evenkeel-tables", "a_row_made_during_the_wait_for_its_key_is_found"),
     ("UnloggedNotCopied", "evenkeel", "pages_that_bypass_the_log_are_copied_when_the_log_names_them"),
 ]
 # Faults of the plugin, and the test of our suite of the server that catches each.

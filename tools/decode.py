@@ -63,7 +63,8 @@ def superblock(path):
     data, best = read(path, "evenkeel.super"), None
     for slot in (data[:4096], data[4096:8192]):
         if slot[:8] == b"EVENKEEL" and at("<I", slot, 8)[0] == crc32c(slot[12:]):
-            need(at("<5H74xQ", slot, 12) in ((1, 1, 1, 1, 1, 0), (1, 1, 2, 1, 1, 0), (2, 1, 2, 1, 1, 0)), "version")
+            *versions, features = at("<5H74xQ", slot, 12)
+            need(versions in ([1, 1, 1, 1, 1], [1, 1, 2, 1, 1], [2, 1, 2, 1, 1]) and features in (0, 4), "version")
             flags, page_size, _, sequence, *rest = at("<HIIQ8sQQQ", slot, 22)
             best = max(best or (0,), (sequence, flags, page_size, *rest))
     need(best and best[1] & 1, "not a database, or not closed cleanly")
@@ -257,7 +258,7 @@ def key_part(r, ty, nullable, descending, lossy=False):
 class Table:
     """Columns: id -> (position, type, nullable, default, added in, dropped in). Parts: (column, descending, prefix or weights)."""
     def __init__(self):
-        self.name, self.root, self.primary, self.columns, self.indexes = "", 0, [], {}, []
+        self.name, self.root, self.primary, self.columns, self.indexes, self.chunks = "", 0, [], {}, [], []
     def key_values(self, parts, data):
         r = Reader(data)
         values = {c: key_part(r, self.columns[c][1], self.columns[c][2], d, lossy) for c, d, lossy in parts}
@@ -308,6 +309,7 @@ def catalog(pages, root):
             added, dropped = r.varints(2)
             default = key_part(Reader(r.bytes()), ty, True, False) if flags & 2 else "NULL"
             table.columns[int(item)] = (position, ty, flags & 1, default, added, dropped)
+        elif kind == "10": table.chunks.append((r.varint(), r.number(8), r.number(8), r.varint(), [r.varints(2) for _ in range(r.varint())]))
         elif kind == "3":
             _, state, _ = r.number(1), r.number(1), r.varint()
             table.indexes.append((int(item), name, state, parts()))
@@ -387,14 +389,13 @@ def main(path):
     pages, entries = Pages(path, page_size, state), index_entries(path, state)
     for table in catalog(pages, root):
         live = sorted((c for c, d in table.columns.items() if not d[5]), key=lambda c: table.columns[c][0])
-        for key, row in pages.rows(table.root):
-            values = table.values(key, row, pages)
-            print("row", table.name, *(values[c] for c in live), sep="\t")
+        for key, row in (found for root in [table.root, *(c[0] for c in table.chunks)] for found in pages.rows(root)):
+            print("row", table.name, *map(table.values(key, row, pages).get, live), sep="\t")
         for index, name, ready, parts in table.indexes:
-            for columns, pk in entries.get(index, []) if ready == 2 else []:
+            ids = [(index, index), *(pair for c in table.chunks for pair in c[4])] if ready == 2 else []
+            for columns, pk in (found for of, own in ids if of == index for found in entries.get(own, [])):
                 key = table.key_values(table.primary, pk).values() if table.primary else [int.from_bytes(pk)]
-                values = table.key_values(parts, columns).values()
-                print("entry", table.name, name, *values, "/", *key, sep="\t")
+                print("entry", table.name, name, *table.key_values(parts, columns).values(), "/", *key, sep="\t")
 
 if __name__ == "__main__":
     main(sys.argv[1])

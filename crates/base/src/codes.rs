@@ -126,6 +126,9 @@ codes! {
     ForeignKeyMissing = NotFound, "there is no such foreign key", "check the name against the table's definition";
     CascadeTooDeep = Invalid, "a cascade of foreign keys is too deep", "change or delete the rows at its end first";
     CascadeDuplicate = Duplicate, "a cascade of a foreign key would give two rows the same key", "change or delete one of the rows first";
+    ChunkingInvalid = Invalid, "the table cannot be cut into chunks so", "change what the message names";
+    ChunkedTable = Invalid, "a chunked table cannot do this", "see docs/guide/time-series.md; a copy of the rows in a table without chunks can";
+    TooManyChunks = Invalid, "a statement needs too many new chunks", "insert fewer rows in one statement, or make the table with wider chunks";
     CatalogDamaged = Corrupt, "the catalog contradicts itself", "run evenkeel check; restore from a backup, or save the rest with evenkeel salvage";
     // -- evenkeel
     DirectoryNotEmpty = Invalid, "the directory holds other files and no database", "give an empty directory or a database";

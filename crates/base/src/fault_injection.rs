@@ -97,6 +97,18 @@ pub enum Fault {
     EntriesTakenForRows,
     /// Salvage keeps a foreign key that saved rows break.
     OrphansOverlooked,
+    /// A drop of chunks does not keep writers out while it looks for them and commits.
+    ChunkNotClosed,
+    /// Two transactions that need the same chunk each make one.
+    ChunkMadeTwice,
+    /// A drop of chunks does not look for undecided writers.
+    ChunkWritersIgnored,
+    /// After a start a prepared transaction does not keep the chunks that it has changed.
+    ChunkPreparedIgnored,
+    /// A new chunk gets the number of one that was dropped.
+    ChunkNumberReused,
+    /// An operation that has waited where no chunk was does not look for a chunk made meanwhile.
+    ChunkMadeMeanwhileMissed,
 }
 
 impl Fault {
@@ -145,6 +157,12 @@ impl Fault {
         Fault::StaleTableHandle,
         Fault::EntriesTakenForRows,
         Fault::OrphansOverlooked,
+        Fault::ChunkNotClosed,
+        Fault::ChunkMadeTwice,
+        Fault::ChunkWritersIgnored,
+        Fault::ChunkPreparedIgnored,
+        Fault::ChunkNumberReused,
+        Fault::ChunkMadeMeanwhileMissed,
     ];
 }
 

@@ -143,6 +143,11 @@ metrics! {
     RowsUpdated = "rows_updated", "rows", "Rows updated";
     RowsDeleted = "rows_deleted", "rows", "Rows deleted";
     RowsCascaded = "rows_cascaded", "rows", "Rows deleted or updated because a foreign key cascades; `rows_deleted` and `rows_updated` count them too";
+    ChunksMade = "chunks_made", "count", "Chunks of chunked tables made because a row needed them";
+    ChunksDropped = "chunks_dropped", "count", "Chunks of chunked tables dropped";
+    ChunksOpened = "chunks_opened", "count", "Chunks that scans of chunked tables have opened";
+    ChunksPrunedTime = "chunks_pruned_time", "count", "Chunks that scans of chunked tables did not need because of their times";
+    ChunksPrunedSlot = "chunks_pruned_slot", "count", "Chunks that scans of chunked tables did not need because of their slots";
     StatisticsRefreshed = "statistics_refreshed", "count", "Times that the background refreshed the statistics of a table's keys";
     StatisticsBlockReadBytes = "statistics_block_read_bytes", "bytes", "The part of `run_block_read_bytes` that was read for the statistics of keys";
 }

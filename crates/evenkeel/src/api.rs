@@ -1,5 +1,6 @@
 //! What users see: the database, transactions, tables and indexes, options, figures.
 
+pub(crate) mod chunks;
 pub(crate) mod database;
 mod foreign;
 pub(crate) mod index_ref;

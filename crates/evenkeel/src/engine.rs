@@ -20,9 +20,7 @@ use crate::open::superfile::{SUPER_FILE, SuperFile, draw_timeline};
 use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::metrics::Metric;
 use evenkeel_base::{Beat, Code, CommitTable, DatabaseId, Error, Lsn, PageNo, Result};
-use evenkeel_format::superblock::{
-    FOREIGN_KEYS, Features, SUPERBLOCK_VERSION, Superblock, Timeline,
-};
+use evenkeel_format::superblock::{Features, SUPERBLOCK_VERSION, Superblock, Timeline};
 use evenkeel_io::{ABOVE_ROOT, File, OpenMode, Runtime, processor_ns};
 use evenkeel_log::{Durability, Log, LogOptions};
 use evenkeel_pages::{CLEANERS, Pages, PagesOptions};
@@ -367,7 +365,7 @@ impl Engine {
         let checkpointer = Arc::new(Checkpointer::new(recorder, superfile, copies));
         if !options.read_only {
             let checkpointer = checkpointer.clone();
-            store.on_foreign_keys(move || checkpointer.set_incompatible(FOREIGN_KEYS))?;
+            store.on_features(move |bits| checkpointer.set_incompatible(bits))?;
         }
         Ok(Engine {
             memory_size,
@@ -476,7 +474,7 @@ impl Engine {
         let mut orphans = true;
         let s2 = s.clone();
         // Chains wait for snapshots to end, which raises no event.
-        let rest = move || (s2.chains_waiting() > 0).then_some(Duration::from_secs(1));
+        let rest = move || s2.waits_for_snapshots().then_some(Duration::from_secs(1));
         let undo = move || {
             if std::mem::take(&mut orphans) {
                 s.remove_orphans()?;

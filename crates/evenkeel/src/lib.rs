@@ -87,12 +87,12 @@ pub use evenkeel_sched::laws::decide;
 pub use evenkeel_tables::Collations;
 pub use evenkeel_tables::{
     Access, Awaited, BuildPhase, BuildProgress, ByColumn, Changes, CheckProgress, CheckStage,
-    ColumnSpec, ColumnType, Columns, Direction, Exactly, ForeignKeyDef, ForeignKeySpec,
-    ForeignKeyView, Given, IndexRebuilt, IndexSpec, Insertion, Isolation, KeySet, LargeReader,
-    LargeValue, LockWait, Locking, LostRange, Mode, PROVISIONAL, PartSpec, Range, ReferenceAction,
-    Refusal, RepairScope, Report, Row, ScanRange, SchemaWait, StartingWith, TableChange, TableCopy,
-    TableDef, TableRename, TableRepair, TableSpec, Value, ValueRef, ValueWriter, Values, exactly,
-    starting_with,
+    ChunkInfo, ChunkKept, Chunking, ChunksDropped, ColumnSpec, ColumnType, Columns, Direction,
+    Exactly, ForeignKeyDef, ForeignKeySpec, ForeignKeyView, Given, IndexRebuilt, IndexSpec,
+    Insertion, Isolation, KeySet, LargeReader, LargeValue, LockWait, Locking, LostRange, Mode,
+    PROVISIONAL, PartSpec, Range, ReferenceAction, Refusal, RepairScope, Report, Row, ScanRange,
+    SchemaWait, StartingWith, TableChange, TableCopy, TableDef, TableRename, TableRepair,
+    TableSpec, TimeUnit, Value, ValueRef, ValueWriter, Values, exactly, starting_with,
 };
 #[cfg(feature = "server")]
 pub use evenkeel_tables::{RowPlan, TableHandle, WaitWatch};

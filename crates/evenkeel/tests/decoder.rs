@@ -6,12 +6,13 @@ use evenkeel::ValueRef::{
     self, Bool, Bytes, Date, DateTime, Decimal, Float, Int, Null, Text, UInt,
 };
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Metric,
-    Options, Range, Row, TableSpec, Txn,
+    Access, Chunking, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation,
+    Metric, Options, Range, Row, SchemaWait, TableSpec, Txn,
 };
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 fn begin(db: &Database) -> Txn {
     db.begin(Isolation::RepeatableRead, Access::ReadWrite).expect("begin")
@@ -203,6 +204,31 @@ fn long_values(db: &Database) {
     txn.commit().expect("commit");
 }
 
+/// A chunked table, with rows in several chunks and a dropped chunk.
+fn chunked(db: &Database) {
+    let by_hour = Chunking::by("at", Duration::from_secs(3600)).space("device", 2);
+    let spec = TableSpec::new()
+        .column(ColumnSpec::new("device", ColumnType::Text { max: 20 }))
+        .column(ColumnSpec::new("at", ColumnType::DateTime))
+        .column(ColumnSpec::new("value", ColumnType::Float64).nullable())
+        .primary_key(&["device", "at desc"])
+        .index(IndexSpec::new("by_value", &["value"]))
+        .chunked(by_hour);
+    db.create_table("readings", &spec).expect("create");
+    let txn = begin(db);
+    let start = 1_704_067_200_000_000;
+    for n in 0..40 {
+        let device = ["a", "b", "c"][n as usize % 3];
+        let at = start + n * 1_000_000_000;
+        let row = [Text(device), DateTime(at), Float(n as f64)];
+        txn.table("readings").expect("table").insert(&row).expect("insert");
+    }
+    txn.table("readings").expect("table").insert(&[Text("a"), DateTime(7), Null]).expect("insert");
+    txn.commit().expect("commit");
+    let done = db.drop_chunks("readings", start + 3_600_000_000, &SchemaWait::default());
+    assert!(!done.expect("drops").dropped.is_empty());
+}
+
 /// Inserts, updates, deletes, rollbacks of all sizes, so that runs are flushed and merged.
 fn churn(db: &Database, from: i64, to: i64) {
     for batch in (from..to).step_by(100) {
@@ -268,6 +294,7 @@ fn the_second_decoder_lists_the_same_rows_as_the_library() {
     let db = Database::open_with(dir.path(), options()).expect("open");
     every_type(&db);
     long_values(&db);
+    chunked(&db);
     let spec = TableSpec::new()
         .column(ColumnSpec::new("id", ColumnType::Int64))
         .column(ColumnSpec::new("value", ColumnType::Int64))

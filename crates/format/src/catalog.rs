@@ -41,7 +41,11 @@ pub mod entry_kind {
     pub const FOREIGN_KEY_COLUMN: u8 = 7;
     /// The name of a foreign key's parent that does not exist, by the number of the key.
     pub const FOREIGN_KEY_PARENT: u8 = 8;
-    // Kinds 9 to 31 are reserved: dictionaries, wrapped keys.
+    /// How a table is cut into chunks (`chunks::ChunkingEntry`).
+    pub const CHUNKING: u8 = 9;
+    /// A chunk of a table, by its number (`chunks::ChunkEntry`).
+    pub const CHUNK: u8 = 10;
+    // Kinds 11 to 31 are reserved: dictionaries, wrapped keys.
 }
 
 const VERSION: u64 = 1;

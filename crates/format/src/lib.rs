@@ -6,6 +6,7 @@
 pub mod backup;
 pub mod catalog;
 pub mod checkpoint_copy;
+pub mod chunks;
 pub mod codec;
 pub mod collation;
 mod convert;

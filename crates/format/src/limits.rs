@@ -10,6 +10,10 @@ pub const INDEXES_MAX: usize = 64;
 pub const FOREIGN_KEYS_MAX: usize = 64;
 /// Operations of a cascade of foreign keys that follow from each other.
 pub const CASCADE_DEPTH_MAX: usize = 15;
+/// Slots of a chunked table for each span of times.
+pub const CHUNK_SLOTS_MAX: u32 = 256;
+/// Chunks that one statement makes.
+pub const CHUNKS_NEW_MAX: usize = 1_000;
 /// Parts of a key.
 pub const KEY_PARTS_MAX: usize = 32;
 /// A clustered key is at most page size / this.

@@ -432,6 +432,8 @@ fn types_and_catalog_decode_as_documented() {
         ("foreign key", entry_kind::FOREIGN_KEY.into()),
         ("foreign key column", entry_kind::FOREIGN_KEY_COLUMN.into()),
         ("foreign key parent", entry_kind::FOREIGN_KEY_PARENT.into()),
+        ("chunking", entry_kind::CHUNKING.into()),
+        ("chunk", entry_kind::CHUNK.into()),
     ];
     numbers("row.md", "catalog", &kinds);
 }

@@ -10,6 +10,7 @@ use documented::{name, table};
 use evenkeel_base::{DatabaseId, Generation, IndexId, Kind, Lsn, PageNo, Result};
 use evenkeel_base::{Stamp, TableId, TreeId, TxnId, UndoNo, crc32c};
 use evenkeel_format::checkpoint_copy::CheckpointCopy;
+use evenkeel_format::chunks;
 use evenkeel_format::node::{self, InnerCell, LeafCell, NodeMut};
 use evenkeel_format::overflow::OverflowPage;
 use evenkeel_format::page::{self, PageHeader, PageKind, RawPage};
@@ -167,7 +168,7 @@ fn superblocks_of_newer_versions_are_refused() {
         "parent timeline",
     ]));
     // An unknown bit of the others is for the caller, or kept.
-    known.extend([("incompatible features", Bits(1)), ("fork", Any)]);
+    known.extend([("incompatible features", Bits(5)), ("fork", Any)]);
     for part in ["page version", "run version", "catalog version"] {
         known.push((part, Values(&[1])));
     }
@@ -589,11 +590,12 @@ fn page_ops_of_newer_versions_are_refused() {
 /// Bodies of the catalog: a name, bytes, and their decoder.
 type Body = (&'static str, Vec<u8>, fn(&[u8]) -> Result<()>);
 
-fn bodies() -> [Body; 8] {
+fn bodies() -> [Body; 10] {
     let parts = vec![catalog::PartEntry::whole(3, true)];
-    let mut bytes = [const { Vec::new() }; 8];
-    let [table, column, index, counter, statistics, foreign, foreign_column, foreign_parent] =
+    let mut bytes = [const { Vec::new() }; 10];
+    let [table, column, index, counter, statistics, foreign, foreign_column, rest @ ..] =
         &mut bytes;
+    let [foreign_parent, chunking, chunk] = rest;
     let primary = parts.clone();
     let entry = catalog::TableEntry {
         tree: TreeId(5),
@@ -623,8 +625,13 @@ fn bodies() -> [Body; 8] {
     catalog::ForeignKeyEntry { parent, on_delete, on_update, columns: 2 }.encode(foreign);
     catalog::ForeignKeyColumnEntry { column: 4, parent_column: 6 }.encode(foreign_column);
     catalog::ForeignKeyParentEntry.encode(foreign_parent);
-    let [table, column, index, counter, statistics, foreign, foreign_column, foreign_parent] =
-        bytes;
+    let unit = chunks::TimeUnit::Seconds;
+    let (time, width, from, to, space, slots, retain) = (3, 60, -1, 1, Some(0), 2, 7);
+    chunks::ChunkingEntry { time, unit, width, from, to, space, slots, retain }.encode(chunking);
+    let indexes = vec![(IndexId(16), IndexId(19))];
+    chunks::ChunkEntry { root: PageNo(9), lo: -1, hi: 1, slot: 1, indexes }.encode(chunk);
+    let [table, column, index, counter, statistics, foreign, foreign_column, rest @ ..] = bytes;
+    let [foreign_parent, chunking, chunk] = rest;
     [
         ("table", table, |b| catalog::TableEntry::decode(b).map(|_| ())),
         ("column", column, |b| catalog::ColumnEntry::decode(b).map(|_| ())),
@@ -638,6 +645,8 @@ fn bodies() -> [Body; 8] {
         ("foreign key parent", foreign_parent, |b| {
             catalog::ForeignKeyParentEntry::decode(b).map(|_| ())
         }),
+        ("chunking", chunking, |b| chunks::ChunkingEntry::decode(b).map(|_| ())),
+        ("chunk", chunk, |b| chunks::ChunkEntry::decode(b).map(|_| ())),
     ]
 }
 
@@ -666,6 +675,7 @@ fn catalog_bodies_of_newer_versions_are_refused() {
                 let actions = Values(&[0, 1, 2, 3]);
                 (&[1], &[("on delete", 2, actions), ("on update", 3, actions)])
             }
+            "chunking" => (&[1], &[("unit", 2, Values(&[0, 1, 2, 3, 4]))]),
             _ => (&[1], &[]),
         };
         let sample = Sample { bytes, at: 0, seal: &|_| (), decode: &decode };

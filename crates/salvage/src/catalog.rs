@@ -9,6 +9,7 @@ use evenkeel_format::catalog::{
     ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, ForeignKeyParentEntry, IndexEntry,
     PartEntry, TableEntry, decode_counter, entry_kind,
 };
+use evenkeel_format::chunks::ChunkEntry;
 use evenkeel_format::limits::{KEY_PARTS_MAX, TABLE_NAME_BYTES_MAX};
 use evenkeel_format::{ColumnType, Value};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub struct Known {
     pub def: Definition,
     /// The next auto-increment number is not below this.
     pub counter: u64,
+    /// Of a chunked table: the trees of its chunks, by their times. The table's own has no rows.
+    pub chunks: Vec<TreeId>,
 }
 
 /// A row of the catalog.
@@ -169,6 +172,8 @@ struct Loading {
     /// Names of parents that do not exist, by number.
     foreign_key_parents: BTreeMap<u32, String>,
     counter: u64,
+    /// First time, slot and tree of each chunk.
+    chunks: Vec<(i64, u32, TreeId)>,
 }
 
 impl Loading {
@@ -200,6 +205,10 @@ impl Loading {
                 ForeignKeyParentEntry::decode(&from.body)?;
                 self.foreign_key_parents.insert(item, from.name);
             }
+            entry_kind::CHUNK => {
+                let chunk = ChunkEntry::decode(&from.body)?;
+                self.chunks.push((chunk.lo, chunk.slot, TreeId(item)));
+            }
             // Other counters, statistics, and kinds of later versions are not needed.
             _ => {}
         }
@@ -227,13 +236,15 @@ impl Catalog {
         catalog.problems.append(&mut problems);
         let (mut ids, mut keys) = (Vec::new(), Vec::new());
         for (id, table) in loading {
-            let Loading { name, entry, mut columns, indexes, counter, .. } = table;
+            let Loading { name, entry, mut columns, indexes, counter, mut chunks, .. } = table;
             columns.sort_by_key(|column| column.id);
+            chunks.sort_unstable();
+            let chunks = chunks.into_iter().map(|(_, _, tree)| tree).collect();
             match entry {
                 Some(entry) => {
                     let def =
                         Definition { name, entry, columns, indexes, foreign_keys: Vec::new() };
-                    catalog.tables.push(Known { def, counter });
+                    catalog.tables.push(Known { def, counter, chunks });
                     ids.push(id);
                     let parents = table.foreign_key_parents;
                     keys.push((table.foreign_keys, table.foreign_key_columns, parents));

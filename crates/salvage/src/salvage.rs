@@ -12,9 +12,9 @@ use crate::picture;
 use crate::picture::{Found, Picture, Reason, Stored};
 use crate::report::{LostRange, Report, TableReport};
 use crate::source::Source;
-use crate::target::{LostAndFound, Target};
+use crate::target::{LostAndFound, Rows, Target};
 use evenkeel::Value;
-use evenkeel_base::{Code, Error, Result};
+use evenkeel_base::{Code, Error, Result, TreeId};
 use evenkeel_format::text::plain;
 use evenkeel_io::{Env, OpenMode, RealEnv};
 use std::collections::{BTreeSet, HashSet};
@@ -111,7 +111,7 @@ fn salvage_from(
     let mut aside = LostAndFound::of(&target, &|name| names.contains(name));
     let mut trees = BTreeSet::from([TREE]);
     for table in &catalog.tables {
-        trees.insert(table.def.entry.tree);
+        trees.extend(table.trees());
         if !only.is_empty() && !only.contains(&table.def.name) {
             continue;
         }
@@ -152,6 +152,8 @@ fn is_inside(path: &Path, dir: &Path) -> bool {
 struct Saving<'a> {
     picture: &'a Picture,
     table: &'a Known,
+    /// The tree of the table or of a chunk.
+    tree: TreeId,
     decoder: Decoder,
     report: TableReport,
 }
@@ -173,25 +175,15 @@ fn save(
     };
     let mut rows = target.begin(def, &mut report.notes)?;
     report.is_made = true;
-    let mut saving = Saving { picture, table, decoder, report };
-    picture.walk(def.entry.tree, &mut |found| {
-        match found {
-            Found::Row(stored) => match saving.row(&stored) {
-                Ok((values, kept)) => match rows.push(&values, kept)? {
-                    true => saving.report.rows += 1,
-                    false => saving.missing(&stored, Reason::Inexpressible, aside)?,
-                },
-                Err(error) if error.code() == Code::OverflowDamaged => {
-                    saving.missing(&stored, Reason::LongValue, aside)?;
-                }
-                Err(_) => saving.missing(&stored, Reason::Undecodable, aside)?,
-            },
-            Found::SetAside(stored, reason) => saving.aside(&stored, reason, aside)?,
-            Found::Lost(keys) => saving.lost(keys),
-            Found::Superseded => saving.report.superseded += 1,
-        }
-        Ok(())
-    })?;
+    let mut saving = Saving { picture, table, tree: def.entry.tree, decoder, report };
+    if !table.chunks.is_empty() {
+        let chunks = table.chunks.len();
+        saving.report.notes.push(format!("it was cut into {chunks} chunks, and is not any more"));
+    }
+    for tree in table.trees() {
+        saving.tree = tree;
+        saving.rows(&mut rows, aside)?;
+    }
     let mut report = saving.report;
     rows.finish(table.counter, &mut report.notes)?;
     Ok(report)
@@ -204,21 +196,29 @@ fn undecodable(
     mut report: TableReport,
     aside: &mut LostAndFound,
 ) -> Result<TableReport> {
-    let tree = table.def.entry.tree;
-    picture.walk(tree, &mut |found| {
-        match found {
-            Found::Row(stored) | Found::SetAside(stored, _) => {
-                *report.aside.entry(Reason::DefinitionLost).or_default() += 1;
-                let name = Some(table.def.name.as_str());
-                aside.push((tree.0, name), &stored, Reason::DefinitionLost, None)?;
+    for tree in table.trees() {
+        picture.walk(tree, &mut |found| {
+            match found {
+                Found::Row(stored) | Found::SetAside(stored, _) => {
+                    *report.aside.entry(Reason::DefinitionLost).or_default() += 1;
+                    let name = Some(table.def.name.as_str());
+                    aside.push((tree.0, name), &stored, Reason::DefinitionLost, None)?;
+                }
+                Found::Lost(_) | Found::Superseded => {}
             }
-            Found::Lost(_) | Found::Superseded => {}
-        }
-        Ok(())
-    })?;
+            Ok(())
+        })?;
+    }
     let all = KeyRange { low: Vec::new(), high: None };
     report.lost.push(LostRange { text: "all keys".to_string(), low: all.low, high: all.high });
     Ok(report)
+}
+
+impl Known {
+    /// The trees that hold its rows.
+    fn trees(&self) -> Vec<TreeId> {
+        std::iter::once(self.def.entry.tree).chain(self.chunks.iter().copied()).collect()
+    }
 }
 
 impl Saving<'_> {
@@ -229,9 +229,31 @@ impl Saving<'_> {
         Ok((values, kept))
     }
 
+    /// Saves the rows of the present tree.
+    fn rows(&mut self, rows: &mut Rows<'_>, aside: &mut LostAndFound) -> Result<()> {
+        let (picture, tree) = (self.picture, self.tree);
+        picture.walk(tree, &mut |found| {
+            match found {
+                Found::Row(stored) => match self.row(&stored) {
+                    Ok((values, kept)) => match rows.push(&values, kept)? {
+                        true => self.report.rows += 1,
+                        false => self.missing(&stored, Reason::Inexpressible, aside)?,
+                    },
+                    Err(error) if error.code() == Code::OverflowDamaged => {
+                        self.missing(&stored, Reason::LongValue, aside)?;
+                    }
+                    Err(_) => self.missing(&stored, Reason::Undecodable, aside)?,
+                },
+                Found::SetAside(stored, reason) => self.aside(&stored, reason, aside)?,
+                Found::Lost(keys) => self.lost(keys),
+                Found::Superseded => self.report.superseded += 1,
+            }
+            Ok(())
+        })
+    }
+
     fn values(&self, stored: &Stored<'_>) -> Result<Vec<Value>> {
-        let tree = self.table.def.entry.tree;
-        let mut chain = |reference| self.picture.chain(tree, reference);
+        let mut chain = |reference| self.picture.chain(self.tree, reference);
         self.decoder.values(stored.key, stored.row, &mut chain)
     }
 
@@ -266,11 +288,14 @@ impl Saving<'_> {
             let pairs = pairs.map(|(column, value)| format!("{} = {}", column.name, plain(value)));
             pairs.collect::<Vec<_>>().join(", ")
         });
-        let place = (def.entry.tree.0, Some(def.name.as_str()));
+        let place = (self.tree.0, Some(def.name.as_str()));
         aside.push(place, stored, reason, text.as_deref())
     }
 }
 
+#[cfg(test)]
+#[path = "chunks_tests.rs"]
+mod chunks_tests;
 #[cfg(test)]
 #[path = "foreign_tests.rs"]
 mod foreign_tests;

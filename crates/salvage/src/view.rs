@@ -10,6 +10,7 @@ use evenkeel_format::catalog::{
     ColumnEntry, ForeignKeyColumnEntry, ForeignKeyEntry, ForeignKeyParentEntry, IndexEntry,
     StatisticsEntry, TableEntry, decode_counter, entry_kind,
 };
+use evenkeel_format::chunks::{ChunkEntry, ChunkingEntry};
 use evenkeel_format::node::Node;
 use evenkeel_format::overflow::{KIND_OVERFLOW, OverflowPage};
 use evenkeel_format::page::{HEADER_BYTES, PageKind, RawPage};
@@ -317,6 +318,8 @@ fn catalog(source: Source, out: &mut dyn Write) -> Result<()> {
             entry_kind::FOREIGN_KEY_PARENT => {
                 ForeignKeyParentEntry::decode(body).map(|_| "foreign key parent".to_string())
             }
+            entry_kind::CHUNKING => ChunkingEntry::decode(body).map(|e| format!("chunking {e:?}")),
+            entry_kind::CHUNK => ChunkEntry::decode(body).map(|e| format!("chunk {e:?}")),
             other => Ok(format!("kind {other}: {}", short(body))),
         };
         let text = text.unwrap_or_else(|error| error.to_string());

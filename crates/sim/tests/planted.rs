@@ -85,6 +85,12 @@ const ELSEWHERE: &[Fault] = &[
     Fault::CascadeSkipsLocked,
     Fault::CascadeForgetsIndex,
     Fault::OrphansOverlooked,
+    Fault::ChunkNotClosed,
+    Fault::ChunkMadeTwice,
+    Fault::ChunkWritersIgnored,
+    Fault::ChunkPreparedIgnored,
+    Fault::ChunkNumberReused,
+    Fault::ChunkMadeMeanwhileMissed,
 ];
 
 #[test]

@@ -305,7 +305,7 @@ impl Store {
             table.links.check_after(&def_of)?;
         }
         if changes.iter().any(|(_, change)| !change.add_foreign_keys.is_empty()) {
-            self.announce_foreign_keys()?;
+            changed.iter().try_for_each(|changed| self.announce_features(&changed.def))?;
         }
         let mut closed = Vec::new();
         for Changed { table, .. } in changed.iter().filter(|c| c.moves) {
@@ -401,7 +401,7 @@ impl Store {
             let tree = table.state().tree.clone();
             table.links.are_permanent(&layout.def);
             self.note_awaiting(&layout.def);
-            table.publish(&self.rt, TableState { layout, tree });
+            table.publish(&self.rt, TableState::new(layout, tree));
             if mark != 0 {
                 table.mark.store(mark, Ordering::SeqCst);
             }

@@ -6,6 +6,7 @@
 use crate::buffers::Buffers;
 use crate::row_op::{Expect, RowOp, Services, WriteStop, record_bytes};
 use crate::table::{Table, TableState};
+use crate::table_layout::Layout;
 use crate::transaction::TableTxn;
 use crate::write_parts::{Applied, row_flags};
 use evenkeel_base::{Code, Error, IndexId, Lsn, Result, Stamp, TxnId};
@@ -97,7 +98,7 @@ impl TableTxn {
             Unique::Locked(at) => {
                 drop(space);
                 let index = state.layout.indexes[b.unique[at].0].id;
-                self.wait_for_key(index, &b.unique[at].1)?;
+                self.wait_for_key(&state.layout, index, &b.unique[at].1)?;
                 return Ok(Applied::Again);
             }
         };
@@ -107,12 +108,13 @@ impl TableTxn {
             WriteStop::No => {
                 debug_assert!(lsn > Lsn::ZERO);
                 if self.inner.locked_rows() > 0 {
-                    let space = evenkeel_txn::LockSpace::Tree(state.tree.id());
+                    let space = state.lock_space();
                     self.changed.push((space, b.key.clone()));
                 }
                 // Range locks on indexes: the writer inserts first and checks for locks afterwards
                 // (A7).
-                b.entries.iter().try_for_each(|e| self.wait_for_key(e.index, e.key))?;
+                let layout = &state.layout;
+                b.entries.iter().try_for_each(|e| self.wait_for_key(layout, e.index, e.key))?;
                 Ok(Applied::Done)
             }
             WriteStop::Duplicate => Ok(Applied::Duplicate(None, b.key.clone())),
@@ -144,6 +146,7 @@ impl TableTxn {
             },
             table,
             tree: state.tree.id(),
+            space: state.lock_space(),
             epoch: state.layout.epoch,
             txn: &self.inner,
             snapshot: self.snapshot_at(),
@@ -242,7 +245,7 @@ impl TableTxn {
                     return Ok(Unique::Taken(*at, pk));
                 }
             }
-            let space = evenkeel_txn::LockSpace::Index(index.id);
+            let space = evenkeel_txn::LockSpace::Index(state.layout.locks_of(index.id));
             if !store.txns.check_write(&self.inner, space, key).is_empty() {
                 return Ok(Unique::Locked(n));
             }
@@ -251,8 +254,13 @@ impl TableTxn {
     }
 
     /// Waits for other transactions' locks on a key of an index, or on a range that contains it.
-    pub(crate) fn wait_for_key(&mut self, index: IndexId, key: &[u8]) -> Result<()> {
-        let space = evenkeel_txn::LockSpace::Index(index);
+    pub(crate) fn wait_for_key(
+        &mut self,
+        layout: &Layout,
+        index: IndexId,
+        key: &[u8],
+    ) -> Result<()> {
+        let space = evenkeel_txn::LockSpace::Index(layout.locks_of(index));
         if self.store.txns.check_write(&self.inner, space, key).is_empty() {
             return Ok(());
         }
@@ -274,7 +282,7 @@ impl TableTxn {
             WriteStop::Locked | WriteStop::LockedAbsent => None,
             stop => return self.locker().give_way(state, key, stop),
         };
-        let (space, deadline) = (evenkeel_txn::LockSpace::Tree(state.tree.id()), self.deadline());
+        let (space, deadline) = (state.lock_space(), self.deadline());
         if self.store.txns.wait_write(&self.inner, (space, key), absent, writer, deadline)? {
             self.waited.push((space, key.to_vec()));
         }

@@ -25,6 +25,9 @@ impl Store {
         given: ValueRef<'_>,
         had: Option<u64>,
     ) -> Result<Option<u64>> {
+        // The chunks of a table share its numbers.
+        let whole = table.whole();
+        let table = whole.as_ref().unwrap_or(table);
         let raise = |high| self.log_mark(table, high);
         let given = match given {
             ValueRef::Null => {

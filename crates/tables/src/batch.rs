@@ -8,6 +8,7 @@
 //! values in entries, or with foreign keys.
 
 use crate::table::{EpochPin, Table, TableState, Use};
+use crate::table_layout::Layout;
 use crate::transaction::TableTxn;
 use crate::write::{Inserted, OnDuplicate};
 use evenkeel_base::metrics::Metric;
@@ -178,14 +179,26 @@ impl TableTxn {
         // Undone together, behind what was locked before.
         self.undone_by_panic(|txn| {
             txn.statement(|txn| {
-                txn.enter(table, Use::Write)?;
-                let mut batch = std::mem::take(&mut txn.buffers.get().batch);
-                batch.clear();
-                let done = txn.insert_in_batches(table, rows, &mut batch);
-                txn.buffers.get().batch = batch;
-                done
+                if let Some(chunked) = table.chunked() {
+                    return txn.insert_many_chunked(table, chunked, &rows.collect::<Vec<_>>());
+                }
+                txn.insert_rows(table, rows)
             })
         })
+    }
+
+    /// As `insert_many`, within a statement.
+    pub(crate) fn insert_rows<'v>(
+        &mut self,
+        table: &Arc<Table>,
+        rows: impl ExactSizeIterator<Item = &'v [ValueRef<'v>]>,
+    ) -> Result<Option<u64>> {
+        self.enter(table, Use::Write)?;
+        let mut batch = std::mem::take(&mut self.buffers.get().batch);
+        batch.clear();
+        let done = self.insert_in_batches(table, rows, &mut batch);
+        self.buffers.get().batch = batch;
+        done
     }
 
     fn insert_in_batches<'v>(
@@ -307,7 +320,7 @@ impl TableTxn {
                 }
             }
         }
-        self.after_batch(batch)?;
+        self.after_batch(&state.layout, batch)?;
         batch.clear();
         made.clear();
         Ok(())
@@ -337,6 +350,7 @@ impl TableTxn {
             txns: &store.txns,
             table,
             tree: state.tree.id(),
+            space: state.lock_space(),
             epoch: state.layout.epoch,
             txn: &self.inner,
             batch,
@@ -355,16 +369,16 @@ impl TableTxn {
     }
 
     /// Range locks on indexes: the writer inserts first and checks for locks afterwards (A7).
-    fn after_batch(&mut self, batch: &Batch) -> Result<()> {
-        let has_locks =
-            |(index, _): &(IndexId, u8)| self.store.txns.has_locks(LockSpace::Index(*index));
+    fn after_batch(&mut self, layout: &Layout, batch: &Batch) -> Result<()> {
+        let space = |index: &IndexId| LockSpace::Index(layout.locks_of(*index));
+        let has_locks = |(index, _): &(IndexId, u8)| self.store.txns.has_locks(space(index));
         if !batch.entries.iter().any(has_locks) {
             return Ok(());
         }
         for i in 0..batch.rows.len() {
             let mut tail = Reader::new(batch.row(i).tail, "entries");
             for (index, _) in &batch.entries {
-                self.wait_for_key(*index, tail.bytes()?)?;
+                self.wait_for_key(layout, *index, tail.bytes()?)?;
             }
         }
         Ok(())
@@ -394,6 +408,7 @@ struct BatchOp<'a> {
     txns: &'a Txns,
     table: &'a Table,
     tree: TreeId,
+    space: LockSpace,
     epoch: u64,
     txn: &'a TxnRef,
     batch: &'a Batch,
@@ -414,7 +429,7 @@ impl LeafInserts for BatchOp<'_> {
 
     fn allows(&self, i: usize) -> bool {
         let key = self.batch.row(i).key;
-        self.txns.check_insert(self.txn, LockSpace::Tree(self.tree), key).is_empty()
+        self.txns.check_insert(self.txn, self.space, key).is_empty()
     }
 
     fn enter(&mut self) -> bool {

@@ -250,7 +250,7 @@ impl Store {
     fn publish_def(&self, table: &Table, def: TableDef) -> Result<()> {
         let old = table.state();
         let layout = self.next_layout(&old.layout, def)?;
-        table.publish(&self.rt, TableState { layout, tree: old.tree.clone() });
+        table.publish(&self.rt, TableState::new(layout, old.tree.clone()));
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! of table 0 are the next ids. DDL changes the catalog one statement at a time; counters are
 //! changed under their own latch.
 
+use crate::chunks::loading::Loading as ChunkLoading;
 use crate::foreign::ForeignLoading;
 use crate::range::Range;
 use crate::row::Row;
@@ -24,9 +25,9 @@ use evenkeel_format::limits::TABLE_NAME_BYTES_MAX;
 use evenkeel_format::{ColumnType, ValueRef};
 use evenkeel_runs::IndexSpec as RunSpec;
 use evenkeel_tree::{Direction, Tree};
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// The system table.
 pub(crate) const TABLE: TableId = TableId(1);
@@ -62,6 +63,8 @@ pub(crate) struct Catalog {
     by_name: RwLock<BTreeMap<String, Arc<Table>>>,
     /// Grows with each change of `by_name`, under its lock.
     version: AtomicU64,
+    /// The table of each chunk, by the chunk's tree.
+    chunks: RwLock<HashMap<TreeId, Weak<Table>>>,
     next: [Counter; 3],
     /// A table has or had a foreign key that waits for its parent.
     pub may_await: AtomicBool,
@@ -85,12 +88,13 @@ impl Catalog {
     pub fn new(tree: Tree, page_size: usize) -> Result<Catalog> {
         let def = Arc::new(system_def(&tree, page_size)?);
         let layout = Arc::new(Layout::new(def, 1, page_size)?);
-        let table = Table::new(TableState { layout, tree }, 0, 0);
+        let table = Table::new(TableState::new(layout, tree), 0, 0);
         table.changes.ignore();
         Ok(Catalog {
             table,
             by_name: RwLock::default(),
             version: AtomicU64::new(1),
+            chunks: RwLock::default(),
             next: [(); 3].map(|()| Counter::new(FIRST_ID)),
             may_await: AtomicBool::new(false),
         })
@@ -106,6 +110,11 @@ impl Catalog {
 
     /// The table that lives in a tree.
     pub fn by_tree(&self, tree: TreeId) -> Option<Arc<Table>> {
+        if let Some(whole) = self.whole_of(tree) {
+            let map = whole.chunked()?.map();
+            let mut chunks = map.live().chain(&map.dropped);
+            return chunks.find(|chunk| chunk.number() == tree)?.table(&whole).ok();
+        }
         let tables = self.by_name.read();
         tables.values().find(|t| t.state().tree.id() == tree).cloned()
     }
@@ -115,6 +124,19 @@ impl Catalog {
         let tables = self.by_name.read();
         let among = tables.values().filter(|t| trees.contains(&t.state().tree.id()));
         among.cloned().collect()
+    }
+
+    /// The table of the chunk that has this tree.
+    pub fn whole_of(&self, tree: TreeId) -> Option<Arc<Table>> {
+        self.chunks.read().get(&tree).and_then(Weak::upgrade)
+    }
+
+    pub fn put_chunk(&self, tree: TreeId, whole: &Arc<Table>) {
+        self.chunks.write().insert(tree, Arc::downgrade(whole));
+    }
+
+    pub fn remove_chunk(&self, tree: TreeId) {
+        self.chunks.write().remove(&tree);
     }
 
     /// The table with an id.
@@ -171,6 +193,7 @@ struct Loading {
     columns: Vec<ColumnDef>,
     indexes: Vec<IndexDef>,
     foreign_keys: ForeignLoading,
+    chunks: ChunkLoading,
     counters: [u64; COUNTERS as usize],
     statistics: BTreeMap<IndexId, StatisticsEntry>,
 }
@@ -226,6 +249,8 @@ impl Loading {
             entry_kind::FOREIGN_KEY => self.foreign_keys.take_key(item, name, body)?,
             entry_kind::FOREIGN_KEY_COLUMN => self.foreign_keys.take_column(item, name, body)?,
             entry_kind::FOREIGN_KEY_PARENT => self.foreign_keys.take_parent(item, name, body)?,
+            entry_kind::CHUNKING => self.chunks.take_chunking(body)?,
+            entry_kind::CHUNK => self.chunks.take_chunk(item, body)?,
             _ => return Err(unknown_kind(table, kind)),
         }
         Ok(())
@@ -250,7 +275,7 @@ impl Store {
                     Some(next) if kind == entry_kind::COUNTER => {
                         next.restart(decode_counter(body)?)
                     }
-                    _ if kind > entry_kind::FOREIGN_KEY_PARENT => {
+                    _ if kind > entry_kind::CHUNK => {
                         return Err(unknown_kind(0, kind));
                     }
                     _ => return Err(damaged(0, "unknown next id")),
@@ -277,17 +302,20 @@ impl Store {
         let Loading { name, mut columns, indexes, counters, statistics, .. } = loading;
         columns.sort_by_key(|c| c.id);
         let foreign_keys = loading.foreign_keys.finish().map_err(|what| damaged(id.0, what))?;
-        let def = TableDef { id, name: name.clone(), entry, columns, indexes, foreign_keys };
+        let chunking = loading.chunks.chunking;
+        let def =
+            TableDef { id, name: name.clone(), entry, columns, indexes, foreign_keys, chunking };
         for index in &def.indexes {
             self.runs.add_index(run_spec(index));
         }
         let layout = Arc::new(Layout::new(Arc::new(def), 1, self.rules)?);
         self.open_trees.insert(tree.clone());
-        let table = Table::new(TableState { layout, tree }, counters[0], counters[1]);
+        let table = Table::new(TableState::new(layout, tree), counters[0], counters[1]);
         table.mark.store(counters[MARK as usize], Ordering::SeqCst);
         let rows = statistics.values().map(|known| known.rows).max();
         table.changes.expect_rows(rows.unwrap_or(0));
         table.statistics.set(statistics);
+        self.open_chunks(&table, loading.chunks)?;
         self.catalog.put(&name, table);
         Ok(())
     }
@@ -347,6 +375,9 @@ impl Store {
         }
         for index in &def.indexes {
             self.put_index(txn, def.id, index)?;
+        }
+        if let Some(chunking) = &def.chunking {
+            self.put_chunking(txn, def.id, chunking)?;
         }
         def.foreign_keys.iter().try_for_each(|key| self.put_foreign_key(txn, def.id, key))
     }

@@ -326,6 +326,7 @@ impl Store {
     /// Of log and pages: the next beat tries again.
     pub fn chain_beat(&self) -> Result<Beat> {
         self.free_left_trees();
+        self.free_dropped_chunks();
         let saved = self.free_saved();
         let mut freed = saved.as_ref().map_or(0, |freed| *freed);
         while freed < BEAT_CHAINS {
@@ -359,6 +360,11 @@ impl Store {
     /// Chains that `chain_beat` has to free.
     pub fn chains_waiting(&self) -> usize {
         self.chains.waiting()
+    }
+
+    /// True while chains or dropped chunks wait for snapshots to end.
+    pub fn waits_for_snapshots(&self) -> bool {
+        self.chains_waiting() > 0 || self.chunks_waiting() > 0
     }
 
     fn free_chain(&self, tree: TreeId, chain: &OverflowRef) -> Result<()> {

@@ -7,7 +7,7 @@
 
 use crate::Store;
 use crate::row::Row;
-use crate::table::TableState;
+use crate::table::{Table, TableState};
 use crate::table_layout::IndexLayout;
 use crate::transaction::{Access, Isolation, TableTxn};
 use evenkeel_base::{Code, Error, Kind, Lsn, Result, Snapshot};
@@ -17,6 +17,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
+mod chunks;
 mod foreign;
 
 /// Problems listed at most for each index.
@@ -116,6 +117,10 @@ impl Sum {
 struct Checker<'s> {
     store: &'s Arc<Store>,
     txn: TableTxn,
+    /// The table, or a chunk.
+    table: Arc<Table>,
+    /// The rows that a chunk may have.
+    belongs: Option<chunks::Belonging>,
     state: Arc<TableState>,
     snapshot: Snapshot,
     name: String,
@@ -151,18 +156,42 @@ impl Store {
             txn.use_table(&link.parent()?)?;
         }
         let at = txn.take_snapshot()?;
-        let state = table.state();
-        let report = TableCheck::default();
+        match table.chunked() {
+            Some(chunked) => self.check_chunks((name, &table, chunked), txn, at, cancelled),
+            None => Ok(self.check_one(name, (&table, None), txn, at, cancelled)?.0),
+        }
+    }
+
+    /// Checks a table that is not chunked, or a chunk.
+    fn check_one(
+        self: &Arc<Self>,
+        name: &str,
+        (table, belongs): (&Arc<Table>, Option<chunks::Belonging>),
+        txn: TableTxn,
+        at: Lsn,
+        cancelled: &dyn Fn(CheckProgress) -> bool,
+    ) -> Result<(TableCheck, TableTxn)> {
+        let (table, state, report) = (table.clone(), table.state(), TableCheck::default());
         let (snapshot, name) = (Snapshot::committed_at(at), name.to_string());
         let watch = Watch { cancelled, stage: CheckStage::Pages, part: 0, parts: 1, total: 0 };
-        let mut checker =
-            Checker { store: self, txn, state, snapshot, name, report, watch, looked: 0 };
+        let mut checker = Checker {
+            store: self,
+            txn,
+            table,
+            belongs,
+            state,
+            snapshot,
+            name,
+            report,
+            watch,
+            looked: 0,
+        };
         match checker.run(at) {
             // Problems that were found matter more than the cancellation.
             Err(e) if e.kind() == Kind::Cancelled && !checker.report.problems.is_empty() => {}
             done => done?,
         }
-        Ok(checker.report)
+        Ok((checker.report, checker.txn))
     }
 }
 
@@ -352,7 +381,7 @@ impl Checker<'_> {
 
     /// Calls `f` with every row of the snapshot.
     fn rows(&mut self, f: &mut dyn FnMut(&mut Self, &Row) -> Result<()>) -> Result<()> {
-        let table = self.store.table(&self.name)?;
+        let table = self.table.clone();
         let mut scan = self.txn.scan(&table, crate::Range::ALL, Direction::Forward)?;
         let mut row = Row::new();
         while scan.next(&mut row)? {
@@ -367,6 +396,7 @@ impl Checker<'_> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.rows(&mut |check, row| {
             check.report.rows += 1;
+            check.row_belongs(row)?;
             for (index, sum) in indexes.iter().zip(&mut sums) {
                 encode(index, row, &mut key, &mut value)?;
                 sum.add(&key, row.key(), &value);
@@ -401,7 +431,7 @@ impl Checker<'_> {
         let runs = self.store.runs.clone();
         let mut cursor =
             runs.cursor(index.id, KeyRange::all(), RunsDirection::Forward, self.snapshot)?;
-        let table = self.store.table(&self.name)?;
+        let table = self.table.clone();
         let (mut row, mut key, mut value, mut named) = (Row::new(), Vec::new(), Vec::new(), 0);
         while let Some(entry) = cursor.next()? {
             self.looked_at_one()?;

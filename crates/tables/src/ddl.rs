@@ -53,6 +53,7 @@ impl Store {
         temporary: bool,
     ) -> Result<Arc<Table>> {
         let wait = SchemaWait::default();
+        spec.check_permanent(name, temporary)?;
         // In the order of rename: tables first, then names.
         let parents = self.parents_of(name, spec, temporary)?;
         let children = self.tables_awaiting(name);
@@ -69,15 +70,14 @@ impl Store {
         let id = TableId(self.next_id(NextId::Table)?);
         let mut def = TableDef::new(id, name, spec, || IndexId::ZERO, rules)?;
         def.foreign_keys = foreign_keys_of(&def, spec, &parents)?;
-        if !def.foreign_keys.is_empty() {
-            self.announce_foreign_keys()?;
-        }
+        self.announce_features(&def)?;
         self.number_indexes(&mut def)?;
         let rebound = self.bind_to(&def, None, &children)?;
         let tree = self.new_tree(&mut def)?;
         let layout = Arc::new(Layout::new(Arc::new(def), 1, rules)?);
-        let table = Table::new(TableState { layout: layout.clone(), tree: tree.clone() }, 0, 0);
+        let table = Table::new(TableState::new(layout.clone(), tree.clone()), 0, 0);
         table.set_temporary(temporary);
+        self.chunk_new(&table, &layout)?;
         let put = |txn: &mut TableTxn| {
             self.put_table(txn, &layout.def)?;
             self.put_rebound(txn, &rebound)
@@ -127,7 +127,21 @@ impl Store {
     }
 
     /// Holds a table for one schema change.
+    /// Not for chunked tables: most schema changes know nothing of chunks.
     pub(crate) fn lock_ddl<'t>(
+        &self,
+        name: &str,
+        table: &'t Arc<Table>,
+        wait: &SchemaWait<'_>,
+    ) -> Result<EventGuard<'t>> {
+        match table.is_chunked() {
+            true => Err(table.refused_as_chunked()),
+            false => self.lock_ddl_any(name, table, wait),
+        }
+    }
+
+    /// As `lock_ddl`, for changes that know chunked tables.
+    pub(crate) fn lock_ddl_any<'t>(
         &self,
         name: &str,
         table: &'t Arc<Table>,
@@ -161,7 +175,7 @@ impl Store {
 
     /// Frees a tree's pages. While rows of it are being rolled back this happens afterwards. The
     /// next start repeats a free that fails here.
-    fn forget_tree(&self, tree: &Tree) {
+    pub(crate) fn forget_tree(&self, tree: &Tree) {
         if self.open_trees.remove(&self.rt, tree, self.lock_wait()) {
             self.free_tree(tree);
         }
@@ -253,6 +267,7 @@ impl Store {
         // Threads that write the counter without using the table find it gone afterwards.
         let counter = table.auto.raise.lock(&self.rt, Cause::Schema);
         let remove = |txn: &mut TableTxn| {
+            self.remove_chunks(txn, &table)?;
             self.remove_table(txn, &state.layout.def)?;
             self.put_rebound(txn, &rebound)
         };
@@ -266,6 +281,7 @@ impl Store {
         table.links.unlink(&table);
         table.reopen(true);
         drop(counter);
+        self.forget_chunks(&table);
         for index in &state.layout.def.indexes {
             self.forget_index(index.id);
         }
@@ -283,6 +299,9 @@ impl Store {
         self.remove_index(txn, def.id, CLUSTERED)?;
         for key in &def.foreign_keys {
             self.remove_foreign_key(txn, def.id, key)?;
+        }
+        if def.chunking.is_some() {
+            self.remove_entry(txn, (def.id.0, entry_kind::CHUNKING, 0))?;
         }
         for counter in 0..COUNTERS {
             self.remove_entry(txn, (def.id.0, entry_kind::COUNTER, counter))?;
@@ -354,7 +373,7 @@ impl Store {
         self.change_catalog(|txn| self.put_rebound(txn, &rebound))?;
         self.publish_rebound(rebound, Some(&table))?;
         self.catalog.rename(from, to);
-        Ok(())
+        self.rename_chunks(&table, to)
     }
 
     /// Empties a table: waits for transactions that use it, then gives it a new tree and new
@@ -390,7 +409,7 @@ impl Store {
         restart: bool,
     ) -> Result<()> {
         let table = self.table(name)?;
-        let _ddl = self.lock_ddl(name, &table, wait)?;
+        let _ddl = self.lock_ddl_any(name, &table, wait)?;
         if !wait.leaves_children {
             table.links.check_unreferenced(&table)?;
         }
@@ -401,6 +420,9 @@ impl Store {
     }
 
     fn truncate_closed(self: &Arc<Self>, table: &Arc<Table>, restart: bool) -> Result<()> {
+        if table.is_chunked() {
+            return self.truncate_chunked(table, restart);
+        }
         let old = table.state();
         let new = self.successor(&old)?;
         // Keep threads that do not use the table from raising the mark meanwhile.
@@ -423,6 +445,24 @@ impl Store {
         Ok(())
     }
 
+    /// Empties a chunked table: all its chunks go.
+    fn truncate_chunked(self: &Arc<Self>, table: &Arc<Table>, restart: bool) -> Result<()> {
+        let counter = restart.then(|| table.auto.raise.lock(&self.rt, Cause::Schema));
+        let born = self.change_catalog_of(table, |txn| {
+            if restart {
+                self.put_counter(txn, (table.id(), AUTO_INCREMENT), 1)?;
+            }
+            self.remove_chunks(txn, table)
+        })?;
+        if restart {
+            table.auto.restart(1);
+        }
+        drop(counter);
+        table.set_born(born);
+        self.forget_chunks(table);
+        Ok(())
+    }
+
     /// The same table with an empty tree and new indexes, not yet visible.
     pub(crate) fn successor(self: &Arc<Self>, old: &TableState) -> Result<Arc<TableState>> {
         self.successor_as(old, (*old.layout.def).clone())
@@ -437,7 +477,7 @@ impl Store {
         self.number_indexes(&mut def)?;
         let tree = self.new_tree(&mut def)?;
         let layout = self.next_layout(&old.layout, def)?;
-        Ok(Arc::new(TableState { layout, tree }))
+        Ok(Arc::new(TableState::new(layout, tree)))
     }
 
     /// Makes a successor durable. Returns its timestamp: older snapshots do not see its rows.
@@ -466,7 +506,7 @@ impl Store {
     pub(crate) fn replace(&self, table: &Table, old: &TableState, new: &TableState, born: Lsn) {
         table.set_born(born);
         let (layout, tree) = (new.layout.clone(), new.tree.clone());
-        table.publish(&self.rt, TableState { layout, tree });
+        table.publish(&self.rt, TableState::new(layout, tree));
         table.statistics.set(BTreeMap::new());
         table.changes.restart();
         self.forget(old);

@@ -80,13 +80,27 @@ impl Store {
         if let Some(size) = table.rows_known.get(tree, at) {
             return Ok(size);
         }
-        let size = state.tree.estimate_all()?;
+        let size = match table.is_chunked() {
+            false => state.tree.estimate_all()?,
+            true => self.size_of_chunks(table)?,
+        };
         *table.rows_known.0.write() = Some(RowsAt { tree, at, size });
         Ok(size)
     }
 }
 
 impl Store {
+    fn size_of_chunks(&self, table: &Table) -> Result<Size> {
+        let _keeps = self.txns.snapshot();
+        let mut all = Size::default();
+        for tree in table.trees() {
+            let size = tree.estimate_all()?;
+            (all.rows, all.leaves) = (all.rows + size.rows, all.leaves + size.leaves);
+            all.is_uneven |= size.is_uneven;
+        }
+        Ok(all)
+    }
+
     /// About how many rows of a table lie in a range of its clustered key; 0 only if there is none.
     /// The caller keeps the table in use.
     pub(crate) fn clustered_estimate(
@@ -122,6 +136,10 @@ impl TableTxn {
         table: &Arc<Table>,
         keys: impl Into<KeySet<'k>>,
     ) -> Result<u64> {
+        let keys = keys.into();
+        if table.is_chunked() {
+            return self.key_estimate_chunked(table, keys);
+        }
         // Use the table first, so that its tree is not dropped.
         self.enter(table, Use::Read)?;
         let state = table.state();
@@ -139,6 +157,10 @@ impl TableTxn {
         index: usize,
         keys: impl Into<KeySet<'k>>,
     ) -> Result<u64> {
+        let keys = keys.into();
+        if table.is_chunked() {
+            return self.index_estimate_chunked(table, index, keys, COUNTED_MAX);
+        }
         self.enter(table, Use::Read)?;
         let state = table.state();
         let layout = state.layout.index_at(index)?;

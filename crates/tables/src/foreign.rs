@@ -174,11 +174,20 @@ impl ForeignKeyDef {
         index.map(KeyOf::Index).or(clustered.then_some(KeyOf::Clustered))
     }
 
+    /// The refusal of a key whose child or parent is this chunked table.
+    pub(crate) fn of_chunked(&self, table: &TableDef) -> Error {
+        let error = Error::new(Code::ChunkedTable).with("table", &table.name);
+        error.with("constraint", &self.name).with("why", "a chunked table has no foreign keys")
+    }
+
     /// Checks that the child has what the key needs of it.
     ///
     /// # Errors
     /// The reason why it has not.
     pub(crate) fn check_child(&self, child: &TableDef) -> std::result::Result<(), String> {
+        if child.chunking.is_some() {
+            return Err(format!("table {} is chunked", child.name));
+        }
         for (id, _) in &self.columns {
             if child.column_by_id(*id).is_none_or(|column| !column.is_live()) {
                 return Err(format!("a column of {} is gone", child.name));
@@ -199,6 +208,9 @@ impl ForeignKeyDef {
         child: &TableDef,
         parent: &TableDef,
     ) -> std::result::Result<(), String> {
+        if let Some(chunked) = [child, parent].iter().find(|def| def.chunking.is_some()) {
+            return Err(format!("table {} is chunked", chunked.name));
+        }
         for (id, parent_id) in &self.columns {
             let live = |def: &TableDef, id: u16| {
                 let column = def.column_by_id(id).filter(|column| column.is_live());
@@ -296,6 +308,11 @@ pub(crate) fn foreign_key_of(
         columns: pairs(spec, def, parent.as_deref())?,
         awaited: None,
     };
+    let chunked =
+        [Some(def), parent.as_deref()].into_iter().flatten().find(|def| def.chunking.is_some());
+    if let Some(chunked) = chunked {
+        return Err(key.of_chunked(chunked));
+    }
     match parent {
         Some(parent) => key.check(def, &parent),
         None if spec.may_await => {

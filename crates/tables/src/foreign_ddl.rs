@@ -15,30 +15,34 @@ use evenkeel_base::{Code, Error, Result, TableId};
 use evenkeel_format::catalog::{
     ForeignKeyColumnEntry, ForeignKeyEntry, ForeignKeyParentEntry, entry_kind,
 };
+use evenkeel_format::superblock;
 use std::sync::Arc;
 
 impl Store {
-    /// Sets what records durably that the files may hold foreign keys; it is called before each
-    /// table with foreign keys is made, and at once if there is one.
+    /// Sets what records durably that the files may hold a feature, by its incompatible bit of the
+    /// superblock; it is called before each table with a feature is made, and at once if there is
+    /// one.
     ///
     /// # Errors
     /// Those of the call.
-    pub fn on_foreign_keys(
+    pub fn on_features(
         &self,
-        hook: impl Fn() -> Result<()> + Send + Sync + 'static,
+        hook: impl Fn(u64) -> Result<()> + Send + Sync + 'static,
     ) -> Result<()> {
-        if self.foreign_key_hook.set(Box::new(hook)).is_err() {
+        if self.feature_hook.set(Box::new(hook)).is_err() {
             return Err(Error::internal("set twice"));
         }
-        let has = |table: &Arc<Table>| !table.layout().def.foreign_keys.is_empty();
-        match self.catalog.tables().iter().any(has) {
-            true => self.announce_foreign_keys(),
-            false => Ok(()),
-        }
+        self.catalog.tables().iter().try_for_each(|t| self.announce_features(&t.layout().def))
     }
 
-    pub(crate) fn announce_foreign_keys(&self) -> Result<()> {
-        self.foreign_key_hook.get().map_or(Ok(()), |hook| hook())
+    /// Records the features of a table that versions without them must not meet.
+    pub(crate) fn announce_features(&self, def: &TableDef) -> Result<()> {
+        let foreign_keys = if def.foreign_keys.is_empty() { 0 } else { superblock::FOREIGN_KEYS };
+        let chunks = if def.chunking.is_none() { 0 } else { superblock::CHUNKED_TABLES };
+        match self.feature_hook.get() {
+            Some(hook) if foreign_keys | chunks != 0 => hook(foreign_keys | chunks),
+            _ => Ok(()),
+        }
     }
 
     /// The tables that a new table's foreign keys name, without itself, each once, by id.
@@ -136,7 +140,7 @@ impl Store {
     pub(crate) fn pass_barrier(&self, table: &Table) -> Result<()> {
         let old = table.state();
         let layout = self.next_layout(&old.layout, TableDef::clone(&old.layout.def))?;
-        table.publish(&self.rt, TableState { layout, tree: old.tree.clone() });
+        table.publish(&self.rt, TableState::new(layout, old.tree.clone()));
         Ok(())
     }
 

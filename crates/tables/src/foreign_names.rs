@@ -71,6 +71,9 @@ impl ForeignKeyDef {
             let error = Error::new(Code::ForeignKeyInvalid).with("constraint", &self.name);
             error.with("child", &child.name).with("why", why)
         };
+        if parent.chunking.is_some() {
+            return Err(self.of_chunked(parent).with("child", &child.name));
+        }
         let mut key = ForeignKeyDef { parent: parent.id, awaited: None, ..self.clone() };
         for (pair, name) in key.columns.iter_mut().zip(names) {
             let gone = || refused(format!("table {} has no column {name}", parent.name));
@@ -143,7 +146,8 @@ impl Store {
         }
     }
 
-    /// Holds tables for one schema change, in the order of their ids, each once.
+    /// Holds tables for one schema change, in the order of their ids, each once. They may be
+    /// chunked: the caller refuses those that would get a foreign key or be the parent of one.
     pub(crate) fn hold_tables<'t>(
         &self,
         tables: &'t mut Vec<Arc<Table>>,
@@ -153,7 +157,7 @@ impl Store {
         tables.dedup_by_key(|table| table.id());
         let mut guards = Vec::new();
         for table in tables.iter() {
-            guards.push(self.lock_ddl(&table.layout().def.name, table, wait)?);
+            guards.push(self.lock_ddl_any(&table.layout().def.name, table, wait)?);
         }
         Ok(TablesHeld { _guards: guards })
     }
@@ -256,7 +260,7 @@ impl Store {
             // A child that is also a parent of the new table has passed a barrier since.
             let old = child.state();
             let layout = self.next_layout(&old.layout, TableDef::clone(&layout.def))?;
-            child.publish(&self.rt, TableState { layout, tree: old.tree.clone() });
+            child.publish(&self.rt, TableState::new(layout, old.tree.clone()));
         }
         // Operations of the parent that do not know its new children have ended.
         match parent.filter(|parent| parent.links.get().is_some()) {

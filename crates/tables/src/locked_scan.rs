@@ -155,7 +155,7 @@ impl LockedScan {
     pub fn unlock(&mut self) {
         self.peeked = false;
         if std::mem::replace(&mut self.took, false) {
-            let space = LockSpace::Tree(self.state.tree.id());
+            let space = self.state.lock_space();
             let (mode, me) = (self.locking.mode, &self.locker.inner);
             let written = me.mark() > self.given_at;
             let growing = &self.locker.growing;
@@ -298,7 +298,7 @@ impl LockedScan {
     /// in between.
     fn make_range(&mut self) {
         let (txns, me) = (&self.locker.store.txns, &self.locker.inner);
-        let space = LockSpace::Tree(self.state.tree.id());
+        let space = self.state.lock_space();
         let range = txns.range_of_rows(me, space, &self.taken, self.locking.mode);
         self.taken.clear();
         let growing = &self.locker.growing;
@@ -407,7 +407,8 @@ impl LockedScan {
         }
         self.current_entries(id, &mut ahead.entries)?;
         if let (0, Some(absent)) = (ahead.entries.len(), absent) {
-            self.locker.lock_range(LockSpace::Index(id), &absent, self.locking)?;
+            let space = LockSpace::Index(self.state.layout.locks_of(id));
+            self.locker.lock_range(space, &absent, self.locking)?;
             self.current_entries(id, &mut ahead.entries)?;
         }
         Ok(())
@@ -503,7 +504,7 @@ impl TableTxn {
                 }
             }
         };
-        let space = LockSpace::Tree(state.tree.id());
+        let space = state.lock_space();
         self.locked_scan_of(state, keys, range, direction, locking, (space, None))
     }
 
@@ -531,14 +532,8 @@ impl TableTxn {
         let absent = unique && self.locker().locks_absent(locking.wait);
         let unique = absent.then(|| covering.clone());
         let keys = Keys::Index { at: index, id, ahead: Box::default(), unique };
-        self.locked_scan_of(
-            state,
-            keys,
-            range,
-            direction,
-            locking,
-            (LockSpace::Index(id), Some(covering)),
-        )
+        let space = LockSpace::Index(state.layout.locks_of(id));
+        self.locked_scan_of(state, keys, range, direction, locking, (space, Some(covering)))
     }
 
     /// Locks a range of keys of the index at position `index`, or of the primary key, exclusively,
@@ -552,16 +547,21 @@ impl TableTxn {
         index: Option<usize>,
         keys: impl Into<KeySet<'k>>,
     ) -> Result<()> {
+        let keys = keys.into();
+        if let Some(chunked) = table.chunked() {
+            return self.lock_range_chunked(table, chunked, index, keys);
+        }
         self.enter(table, Use::Write)?;
         let state = table.state();
         let (space, range) = match index {
             Some(index) => {
                 let layout = state.layout.index_at(index)?;
-                (LockSpace::Index(layout.id), state.layout.index_lock_range(layout, keys)?)
+                let space = LockSpace::Index(state.layout.locks_of(layout.id));
+                (space, state.layout.index_lock_range(layout, keys)?)
             }
             None => {
                 let range = state.layout.byte_range(&state.layout.key, keys)?;
-                (LockSpace::Tree(state.tree.id()), range)
+                (state.lock_space(), range)
             }
         };
         let locker = self.locker();

@@ -140,7 +140,7 @@ impl Locker {
             Err(_) => false,
         };
         if took && !is_wanted {
-            let space = LockSpace::Tree(state.tree.id());
+            let space = state.lock_space();
             self.store.txns.unlock_row(&self.inner, space, key, locking.mode, false);
         }
         locked
@@ -171,7 +171,7 @@ impl Locker {
                 Some(outcome) => return Ok(outcome),
                 None => {}
             }
-            let space = LockSpace::Tree(state.tree.id());
+            let space = state.lock_space();
             let absent = stop == WriteStop::LockedAbsent;
             match (stop, wait) {
                 (
@@ -216,7 +216,7 @@ impl Locker {
         row: &mut Row,
     ) -> Result<Option<Looked>> {
         let (store, me) = (&self.store, self.inner.id());
-        let space = LockSpace::Tree(state.tree.id());
+        let space = state.lock_space();
         let (mut stop, mut outcome, mut failed) = (WriteStop::No, None, None);
         let (mut own_stamp, mut version) = (None, None);
         let leaf = place.look(state, key, &mut |cell| {

@@ -229,9 +229,14 @@ impl TableTxn {
     }
 
     /// Copies a chain, a page at a time.
-    pub(crate) fn copy_chain(&mut self, tree: &Tree, reference: &[u8]) -> Result<ValueChain> {
-        let mut reader = OverflowReader::new(tree, OverflowRef::decode(reference)?);
-        let mut writer = self.chain_writer(tree)?;
+    pub(crate) fn copy_chain(
+        &mut self,
+        from: &Tree,
+        to: &Tree,
+        reference: &[u8],
+    ) -> Result<ValueChain> {
+        let mut reader = OverflowReader::new(from, OverflowRef::decode(reference)?);
+        let mut writer = self.chain_writer(to)?;
         let mut buffer = vec![0; COPY_BYTES];
         loop {
             match reader.read(&mut buffer)? {

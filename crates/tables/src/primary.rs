@@ -74,6 +74,9 @@ impl TableTxn {
     /// `TableTooNew`, faults of the key; with SERIALIZABLE also lock errors.
     pub fn get(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>], row: &mut Row) -> Result<bool> {
         row.clear();
+        if let Some(chunked) = table.chunked() {
+            return self.get_chunked(table, chunked, key, row);
+        }
         self.enter(table, Use::Read)?;
         if self.reads_lock() {
             return self.get_locked(table, key, self.get_mode(), LockWait::Wait, row);
@@ -105,9 +108,9 @@ impl TableTxn {
         row: &mut Row,
         give: impl FnMut(usize, ValueRef<'_>),
     ) -> Result<bool> {
-        self.enter(table, Use::Read)?;
-        let state = table.state();
-        if !self.reads_lock() {
+        if !self.reads_lock() && !table.is_chunked() {
+            self.enter(table, Use::Read)?;
+            let state = table.state();
             match state.primary(key)? {
                 None => return Ok(false),
                 Some(Primary::Clustered(key)) => {
@@ -136,6 +139,9 @@ impl TableTxn {
         keys: &[&[ValueRef<'_>]],
         f: &mut dyn FnMut(usize, &Row) -> Result<()>,
     ) -> Result<()> {
+        if table.is_chunked() {
+            return self.get_many_chunked(table, keys, f);
+        }
         self.enter(table, Use::Read)?;
         let state = table.state();
         let mut sorted = Vec::with_capacity(keys.len());
@@ -174,6 +180,9 @@ impl TableTxn {
         row: &mut Row,
     ) -> Result<bool> {
         row.clear();
+        if table.is_chunked() {
+            return self.get_locked_chunked(table, key, (mode, wait), row);
+        }
         let locking = Locking { mode, wait };
         self.with_current(table, key, locking, |txn, key, found_by| match found_by {
             None => txn.lock_by_key(table, key, mode, wait, row),
@@ -191,6 +200,10 @@ impl TableTxn {
         key: &[ValueRef<'_>],
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
+        if table.is_chunked() {
+            return self
+                .in_chunk_of_primary(table, key, |txn, table| txn.update(table, key, changes));
+        }
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
         self.with_current(table, key, locking, |txn, key, found_by| {
             txn.statement(|txn| txn.update_row(table, Target::of(key, found_by), changes))
@@ -202,6 +215,9 @@ impl TableTxn {
     /// # Errors
     /// `RowChanged`, lock errors.
     pub fn delete(&mut self, table: &Arc<Table>, key: &[ValueRef<'_>]) -> Result<bool> {
+        if table.is_chunked() {
+            return self.in_chunk_of_primary(table, key, |txn, table| txn.delete(table, key));
+        }
         let locking = Locking { mode: Mode::Exclusive, wait: LockWait::Wait };
         self.with_current(table, key, locking, |txn, key, found_by| {
             txn.statement(|txn| txn.delete_row(table, Target::of(key, found_by)))
@@ -230,7 +246,7 @@ impl TableTxn {
         }
         row.clear();
         if self.inner.locked_rows() > held {
-            let space = LockSpace::Tree(state.tree.id());
+            let space = state.lock_space();
             self.store.txns.unlock_row(&self.inner, space, key, mode, false);
         }
         Ok(false)

@@ -215,6 +215,9 @@ impl TableTxn {
     /// `TableTooNew`; with SERIALIZABLE lock errors.
     pub fn get_by_key(&mut self, table: &Arc<Table>, key: &[u8], row: &mut Row) -> Result<bool> {
         row.clear();
+        if let Some(chunked) = table.chunked() {
+            return self.get_by_key_chunked(table, chunked, key, row);
+        }
         self.enter(table, Use::Read)?;
         if self.reads_lock() {
             return self.lock_by_key(table, key, self.get_mode(), LockWait::Wait, row);
@@ -247,6 +250,11 @@ impl TableTxn {
         row: &mut Row,
     ) -> Result<bool> {
         row.clear();
+        if table.is_chunked() {
+            return self.in_chunk_of_key(table, key, |txn, table| {
+                txn.lock_by_key(table, key, mode, wait, row)
+            });
+        }
         self.enter(table, Use::Write)?;
         let state = table.state();
         let (locker, locking) = (self.locker(), Locking { mode, wait });

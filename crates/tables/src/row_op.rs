@@ -107,6 +107,8 @@ pub(crate) struct RowOp<'a> {
     pub services: Services<'a>,
     pub table: &'a Table,
     pub tree: TreeId,
+    /// Where its rows are locked.
+    pub space: LockSpace,
     pub epoch: u64,
     pub txn: &'a TxnRef,
     /// The transaction's snapshot, if it holds one (A6).
@@ -143,7 +145,7 @@ impl RowOp<'_> {
             |c: &LeafRow<'_>| c.flags & cell_flags::STAMPED != 0 && c.stamp.txn == self.txn.id();
         let is_own = current.as_ref().is_some_and(own);
         let live = current.filter(|c| c.flags & cell_flags::DELETED == 0);
-        let (txns, space) = (self.services.txns, LockSpace::Tree(self.tree));
+        let (txns, space) = (self.services.txns, self.space);
         match live {
             _ if is_own => {}
             Some(_) if txns.check_write(self.txn, space, self.key).is_empty() => {}

@@ -68,6 +68,36 @@ impl Drop for Scan {
 }
 
 impl Scan {
+    /// A scan of a range of the table's tree.
+    pub(crate) fn over(
+        (store, txn): (Arc<Store>, TxnRef),
+        state: Arc<TableState>,
+        view: ReadView,
+        range: ByteRange,
+        direction: Direction,
+    ) -> Scan {
+        let mut cursor = state.tree.cursor();
+        if !view.dirty {
+            cursor.set_snapshot(Some(view.snapshot.at));
+        }
+        cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
+        Scan {
+            done: range.is_empty(),
+            store,
+            state,
+            view,
+            cursor,
+            range,
+            direction,
+            started: false,
+            again: false,
+            point: false,
+            txn,
+            seen: TxnId::ZERO,
+            rows: 0,
+        }
+    }
+
     /// Not called for each row, because all threads share the counter.
     fn count_rows(&mut self) {
         self.store.rt.metrics.add(Metric::RowsRead, std::mem::take(&mut self.rows));
@@ -304,6 +334,59 @@ impl Drop for IndexScan {
 }
 
 impl IndexScan {
+    /// A scan of a range of an index, given by its position, or of its keys only.
+    pub(crate) fn over(
+        (store, txn): (Arc<Store>, TxnRef),
+        state: Arc<TableState>,
+        view: ReadView,
+        (index, keys_only): (usize, bool),
+        range: ByteRange,
+        direction: Direction,
+    ) -> Result<IndexScan> {
+        let (end, id) = (range.is_empty(), state.layout.index_at(index)?.id);
+        let direction = index_direction(direction);
+        let mut cursor = store.runs.cursor(id, key_range(range), direction, view.snapshot)?;
+        cursor.set_sees(view.entries);
+        Ok(IndexScan {
+            store,
+            state,
+            index,
+            // The key has to be checked again on the row.
+            keys_only: keys_only && !view.rechecks,
+            view,
+            cursor,
+            entries: EntriesAhead::default(),
+            at: 0,
+            rows: Vec::new(),
+            row_at: 0,
+            filled: 0,
+            wanted: Vec::new(),
+            want: AHEAD_FIRST,
+            end,
+            txn,
+            given: 0,
+        })
+    }
+
+    /// As `next`; also gives the bytes of the entry, its key and the clustered key.
+    pub(crate) fn next_keyed(&mut self, row: &mut Row, entry: &mut Vec<u8>) -> Result<bool> {
+        entry.clear();
+        if self.keys_only {
+            let found = self.find_entry();
+            if self.store.read_index(found)? {
+                entry.extend_from_slice(self.entries.get(self.at).key);
+            }
+        }
+        if !self.next(row)? {
+            return Ok(false);
+        }
+        if !self.keys_only {
+            put_key(&self.state, self.index, row, entry)?;
+        }
+        entry.extend_from_slice(row.key());
+        Ok(true)
+    }
+
     /// The store it reads.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
@@ -482,12 +565,17 @@ impl IndexScan {
 
 pub(crate) fn row_has_key(state: &TableState, index: usize, row: &Row, key: &[u8]) -> Result<bool> {
     let mut now = Vec::with_capacity(key.len());
+    Ok(put_key(state, index, row, &mut now)? && now == key)
+}
+
+/// Appends a row's key of an index; false if the index is gone.
+fn put_key(state: &TableState, index: usize, row: &Row, key: &mut Vec<u8>) -> Result<bool> {
     // The row may be in a later format, where positions differ.
     let layout = row.layout().unwrap_or(&state.layout);
     let id = state.layout.indexes[index].id;
     let Some(index) = layout.indexes.iter().find(|i| i.id == id) else { return Ok(false) };
-    index.encode(&|i| row.value(i), row.key().len(), &mut now)?;
-    Ok(now == key)
+    index.encode(&|i| row.value(i), row.key().len(), key)?;
+    Ok(true)
 }
 
 pub(crate) fn index_direction(direction: Direction) -> evenkeel_runs::Direction {
@@ -552,29 +640,10 @@ impl TableTxn {
             Some(lower) => ByteRange { lower, upper: None },
             None => state.layout.byte_range(&state.layout.key, keys)?,
         };
-        let mut cursor = state.tree.cursor();
-        if !view.dirty {
-            cursor.set_snapshot(Some(view.snapshot.at));
-        }
-        cursor.set_use_once(range.upper.is_none() && range.lower.is_empty());
-        let (store, done) = (self.store.clone(), range.is_empty());
-        let txn = self.inner.clone();
-        let (started, again, rows) = (false, false, 0);
-        Ok(Scan {
-            store,
-            state,
-            view,
-            cursor,
-            range,
-            direction,
-            started,
-            again,
-            done,
-            point,
-            txn,
-            seen: TxnId::ZERO,
-            rows,
-        })
+        let of = (self.store.clone(), self.inner.clone());
+        let mut scan = Scan::over(of, state, view, range, direction);
+        scan.point = point;
+        Ok(scan)
     }
 
     /// A scan of the index at position `index` of the layout. `keys_only`: the caller wants only
@@ -597,32 +666,8 @@ impl TableTxn {
         let index_layout = layout.index_at(index)?;
         index_layout.check_readable(view.snapshot.at)?;
         let range = layout.index_range(index_layout, keys)?;
-        let end = range.is_empty();
-        let direction = index_direction(direction);
-        let runs = &self.store.runs;
-        let mut cursor =
-            runs.cursor(index_layout.id, key_range(range), direction, view.snapshot)?;
-        cursor.set_sees(view.entries);
-        // The key has to be checked again on the row.
-        let keys_only = keys_only && !view.rechecks;
-        Ok(IndexScan {
-            store: self.store.clone(),
-            state,
-            index,
-            view,
-            cursor,
-            keys_only,
-            entries: EntriesAhead::default(),
-            at: 0,
-            rows: Vec::new(),
-            row_at: 0,
-            filled: 0,
-            wanted: Vec::new(),
-            want: AHEAD_FIRST,
-            end,
-            txn: self.inner.clone(),
-            given: 0,
-        })
+        let of = (self.store.clone(), self.inner.clone());
+        IndexScan::over(of, state, view, (index, keys_only), range, direction)
     }
 
     /// Primary keys of the rows that have these key bytes, by their newest entries.

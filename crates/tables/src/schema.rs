@@ -2,10 +2,12 @@
 //! (`TableDef`), and the checks between the two (E5). No storage here.
 
 use crate::alter::PROVISIONAL;
+use crate::chunks::spec::Chunking;
 use crate::foreign::{ForeignKeyDef, ForeignKeySpec};
 use crate::rules::KeyRules;
 use evenkeel_base::{Code, Error, IndexId, Result, TableId};
 use evenkeel_format::catalog::{ColumnEntry, IndexEntry, IndexState, PartEntry, TableEntry};
+use evenkeel_format::chunks::ChunkingEntry;
 use evenkeel_format::{ColumnType, KeyPart, Value, limits};
 
 /// A requested column.
@@ -108,6 +110,8 @@ pub struct TableSpec {
     pub indexes: Vec<IndexSpec>,
     /// Foreign keys; each needs an index, or the primary key, that begins with its columns.
     pub foreign_keys: Vec<ForeignKeySpec>,
+    /// How the table is cut into chunks, if it is.
+    pub chunking: Option<Chunking>,
 }
 
 impl TableSpec {
@@ -131,6 +135,12 @@ impl TableSpec {
     #[must_use]
     pub fn index(mut self, index: IndexSpec) -> TableSpec {
         self.indexes.push(index);
+        self
+    }
+    /// Cuts the table into chunks.
+    #[must_use]
+    pub fn chunked(mut self, chunking: Chunking) -> TableSpec {
+        self.chunking = Some(chunking);
         self
     }
     /// Adds a foreign key.
@@ -185,6 +195,8 @@ pub struct TableDef {
     pub indexes: Vec<IndexDef>,
     /// Its foreign keys, by number.
     pub foreign_keys: Vec<ForeignKeyDef>,
+    /// How it is cut into chunks, if it is.
+    pub chunking: Option<ChunkingEntry>,
 }
 
 fn check_name_to(name: &str, limit: usize) -> Result<()> {
@@ -243,8 +255,8 @@ impl TableDef {
             primary: Vec::new(),
         };
         let (columns, indexes, foreign_keys) = (vec![], vec![], vec![]);
-        let mut def =
-            TableDef { id, name: name.to_string(), entry, columns, indexes, foreign_keys };
+        let (name, chunking) = (name.to_string(), None);
+        let mut def = TableDef { id, name, entry, columns, indexes, foreign_keys, chunking };
         for column in &spec.columns {
             def.push_column(column)?;
         }
@@ -253,6 +265,7 @@ impl TableDef {
             let state = IndexState::Valid(evenkeel_base::Lsn::ZERO);
             def.push_index(index, next_index(), state, rules)?;
         }
+        def.chunking = def.chunking_of(spec)?;
         Ok(def)
     }
 

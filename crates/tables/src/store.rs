@@ -17,6 +17,7 @@ use crate::stats_refresh::StatsRefresh;
 use crate::table::{Counter, Table, TableState, Use};
 use crate::table_layout::Layout;
 use crate::transaction::{Access, Isolation, TableTxn};
+use evenkeel_base::fault_injection::{Fault, is};
 use evenkeel_base::sync::Mutex;
 use evenkeel_base::{
     Beat, Cause, Code, CommitTable, Error, Lsn, PageNo, Result, Stamp, TreeId, TxnId, TxnState,
@@ -113,12 +114,12 @@ pub struct Store {
     next_user: AtomicU64,
     /// Trees made since the start have ids from this one on.
     pub(crate) new_trees_from: AtomicU64,
-    /// Called before the catalog gets its first foreign key.
-    pub(crate) foreign_key_hook: OnceLock<ForeignKeyHook>,
+    /// Called before the catalog gets a table with features that older versions do not know.
+    pub(crate) feature_hook: OnceLock<FeatureHook>,
 }
 
-/// Records durably that the files may hold foreign keys.
-type ForeignKeyHook = Box<dyn Fn() -> Result<()> + Send + Sync>;
+/// Records durably that the files may hold these features.
+type FeatureHook = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
 impl Store {
     /// A new database: makes the catalog's tree.
@@ -158,9 +159,19 @@ impl Store {
             let txn = self.txns.prepared(&xid)?;
             let user = self.next_user.fetch_add(1, Ordering::Relaxed);
             let trees: HashSet<TreeId> = self.txns.changed_trees(&txn).into_iter().collect();
-            let used = self.catalog.by_trees(&trees);
+            let mut used = self.catalog.by_trees(&trees);
+            for tree in trees {
+                let whole = self.catalog.whole_of(tree);
+                if let Some(whole) = whole.filter(|_| !is(Fault::ChunkPreparedIgnored)) {
+                    used.extend(self.catalog.by_tree(tree));
+                    used.push(whole);
+                }
+            }
             for table in &used {
                 table.enter(&self.rt, user, Use::Write, self.lock_wait(), &|| false)?;
+                if table.is_chunk() {
+                    table.name_writer(user, txn.clone());
+                }
             }
             self.keep_in_use(&txn, user, used);
         }
@@ -200,7 +211,7 @@ impl Store {
             prepared_use: Mutex::default(),
             next_user,
             new_trees_from: AtomicU64::new(0),
-            foreign_key_hook: OnceLock::new(),
+            feature_hook: OnceLock::new(),
         }))
     }
 
@@ -351,7 +362,8 @@ impl Store {
         let txn = self.txns.prepared(xid)?;
         let uses = self.prepared_use.lock();
         let tables = uses.get(&txn.id()).map_or(&[][..], |(_, tables)| &tables[..]);
-        Ok(tables.iter().map(|table| table.state().layout.def.name.clone()).collect())
+        let whole = tables.iter().filter(|table| !table.is_chunk());
+        Ok(whole.map(|table| table.state().layout.def.name.clone()).collect())
     }
 
     fn end_use(&self, txn: TxnId) {
@@ -466,5 +478,9 @@ impl RollbackRow for Store {
             // The table was dropped.
             None => Ok(()),
         }
+    }
+
+    fn lock_tree(&self, tree: TreeId) -> TreeId {
+        self.catalog.whole_of(tree).map_or(tree, |whole| whole.state().tree.id())
     }
 }

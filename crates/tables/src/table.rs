@@ -5,19 +5,24 @@
 //! state at its start and pins its epoch under the leaf latch; if the epoch has moved on meanwhile,
 //! the operation starts again with the new state.
 
+use crate::chunks::map::Chunked;
 use crate::estimate::RowsKnown;
 use crate::foreign::LinkList;
 use crate::gate::SchemaGate;
+use crate::rules::KeyRules;
+use crate::schema::TableDef;
 use crate::statistics::Statistics;
 use crate::stats_refresh::Changes;
 use crate::table_layout::Layout;
+use evenkeel_base::fault_injection::{self, Fault};
 use evenkeel_base::sync::{Mutex, RwLock};
-use evenkeel_base::{Cause, Code, Error, Lsn, Result, TableId};
+use evenkeel_base::{Cause, Code, Error, IndexId, Lsn, Result, TableId, TreeId, TxnId};
 use evenkeel_io::{Event, EventLatch, Runtime};
 use evenkeel_tree::Tree;
+use evenkeel_txn::{LockSpace, TxnRef};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// A schema change, or a use of a table, has waited in vain.
@@ -90,6 +95,35 @@ pub struct TableState {
     pub layout: Arc<Layout>,
     /// The clustered tree.
     pub tree: Tree,
+    /// The tree under whose id rows are locked: in a chunk that of its table.
+    locks: TreeId,
+}
+
+impl TableState {
+    /// The state of a table with this layout and tree.
+    pub(crate) fn new(layout: Arc<Layout>, tree: Tree) -> TableState {
+        let locks = tree.id();
+        TableState { layout, tree, locks }
+    }
+
+    /// As the state of a chunk of the table that has this tree.
+    pub(crate) fn locked_as(self, locks: TreeId) -> TableState {
+        TableState { locks, ..self }
+    }
+
+    /// The next state, with another definition of the same columns and indexes.
+    pub(crate) fn with_definition(&self, def: TableDef, rules: KeyRules) -> Result<TableState> {
+        let layout = Layout::new(Arc::new(def), self.layout.epoch + 1, rules)?;
+        let layout = Arc::new(layout.locked_as(self.layout.lock_ids().to_vec()));
+        Ok(TableState { layout, tree: self.tree.clone(), locks: self.locks })
+    }
+
+    /// Where its rows are locked. The chunks of a table share one space, in which every key lies in
+    /// at most one chunk.
+    #[inline]
+    pub(crate) fn lock_space(&self) -> LockSpace {
+        LockSpace::Tree(self.locks)
+    }
 }
 
 /// A number that is handed out and never goes back; its high-water mark is in the catalog.
@@ -137,6 +171,8 @@ struct Users {
     by_txn: BTreeMap<u64, (Use, ThreadMark)>,
     /// The thread that loads it and would wait for itself.
     loader: Option<ThreadMark>,
+    /// Of a chunk: the transactions that may have changed or locked rows.
+    writers: BTreeMap<u64, TxnRef>,
 }
 
 /// The present thread, among those that run.
@@ -183,6 +219,10 @@ pub struct Table {
     temporary: AtomicBool,
     /// The foreign keys that concern it.
     pub(crate) links: LinkList,
+    /// Of a chunked table: its chunks. Set before the table has a name.
+    chunked: OnceLock<Box<Chunked>>,
+    /// Of a chunk: its table. Set before any transaction uses it.
+    chunk_of: OnceLock<Weak<Table>>,
 }
 
 impl Table {
@@ -206,7 +246,69 @@ impl Table {
             meets_rows: AtomicBool::new(false),
             temporary: AtomicBool::new(false),
             links: LinkList::default(),
+            chunked: OnceLock::new(),
+            chunk_of: OnceLock::new(),
         })
+    }
+
+    /// Makes it a chunked table.
+    pub(crate) fn set_chunked(&self, chunked: Chunked) {
+        self.changes.ignore();
+        assert!(self.chunked.set(Box::new(chunked)).is_ok(), "a table is chunked once");
+    }
+
+    /// Its chunks, if it is a chunked table.
+    #[inline]
+    pub(crate) fn chunked(&self) -> Option<&Chunked> {
+        self.chunked.get().map(|chunked| &**chunked)
+    }
+
+    /// True if it is a chunked table.
+    pub fn is_chunked(&self) -> bool {
+        self.chunked.get().is_some()
+    }
+
+    /// The error of an operation that a chunked table does not have.
+    pub(crate) fn refused_as_chunked(&self) -> Error {
+        Error::new(Code::ChunkedTable).with("table", &self.layout().def.name)
+    }
+
+    /// The trees that hold its rows: its own, and those of its chunks. The caller keeps a snapshot,
+    /// so that none is freed meanwhile.
+    pub fn trees(&self) -> Vec<Tree> {
+        let mut trees = vec![self.state().tree.clone()];
+        if let Some(chunked) = self.chunked() {
+            trees.extend(chunked.map().live().map(|chunk| chunk.tree.clone()));
+        }
+        trees
+    }
+
+    /// The ids under which the entries of an index are kept: its own, and those of the chunks.
+    pub fn index_ids(&self, index: IndexId) -> Vec<IndexId> {
+        let mut ids = vec![index];
+        if let Some(chunked) = self.chunked() {
+            let map = chunked.map();
+            let all = map.live().flat_map(|chunk| &chunk.indexes);
+            ids.extend(all.filter(|(of_table, _)| *of_table == index).map(|(_, own)| *own));
+        }
+        ids
+    }
+
+    /// Makes it a chunk of a table.
+    pub(crate) fn set_chunk_of(&self, table: &Arc<Table>) {
+        self.changes.ignore();
+        assert!(self.chunk_of.set(Arc::downgrade(table)).is_ok(), "a chunk has one table");
+    }
+
+    /// True if it is a chunk.
+    #[inline]
+    pub(crate) fn is_chunk(&self) -> bool {
+        self.chunk_of.get().is_some()
+    }
+
+    /// The table of a chunk.
+    pub(crate) fn whole(&self) -> Option<Arc<Table>> {
+        self.chunk_of.get().and_then(Weak::upgrade)
     }
 
     /// Its id.
@@ -343,8 +445,30 @@ impl Table {
 
     /// A transaction has ended.
     pub(crate) fn leave(&self, txn: u64) {
-        self.users.lock().by_txn.remove(&txn);
+        let mut users = self.users.lock();
+        users.by_txn.remove(&txn);
+        users.writers.remove(&txn);
+        drop(users);
         self.users_changed.notify();
+    }
+
+    /// Names a transaction that has entered this chunk to change or lock rows.
+    pub(crate) fn name_writer(&self, txn: u64, named: TxnRef) {
+        self.users.lock().writers.insert(txn, named);
+    }
+
+    /// Keeps new transactions out of a chunk, if none inside may have changed or locked rows;
+    /// otherwise it stays open, and the result names one of them.
+    pub(crate) fn close_unless_written(&self) -> Option<TxnId> {
+        let mut users = self.users.lock();
+        let writer = users.by_txn.iter().find(|(_, (how, _))| *how == Use::Write);
+        let writer = writer.map(|(txn, _)| *txn);
+        let Some(writer) = writer.filter(|_| !fault_injection::is(Fault::ChunkWritersIgnored))
+        else {
+            users.closed = !fault_injection::is(Fault::ChunkNotClosed);
+            return None;
+        };
+        Some(users.writers.get(&writer).map_or(TxnId::ZERO, |txn| txn.id()))
     }
 
     /// As `close`, for a load by this thread, which calls the caller's code meanwhile. If that uses

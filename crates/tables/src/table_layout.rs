@@ -228,6 +228,8 @@ pub struct Layout {
     pub auto_increment: Option<usize>,
     key_bytes_max: usize,
     versions: Vec<OnceLock<Version>>,
+    /// In a chunk: for each index the one of the table, under whose id its keys are locked.
+    lock_ids: Vec<(IndexId, IndexId)>,
 }
 
 impl Layout {
@@ -278,9 +280,35 @@ impl Layout {
         let auto_increment = auto.and_then(|id| columns.iter().position(|c| c.id == id));
         let versions = (0..=def.entry.row_version).map(|_| OnceLock::new()).collect();
         let key_bytes_max = rules.key_bytes_max();
-        let parts = (columns, key, indexes);
-        let (columns, key, indexes) = parts;
-        Ok(Layout { def, epoch, columns, key, indexes, auto_increment, key_bytes_max, versions })
+        let lock_ids = Vec::new();
+        Ok(Layout {
+            def,
+            epoch,
+            columns,
+            key,
+            indexes,
+            auto_increment,
+            key_bytes_max,
+            versions,
+            lock_ids,
+        })
+    }
+
+    /// As the layout of a chunk, whose keys are locked under the ids of the table's indexes:
+    /// `(index of the chunk, index of the table)`.
+    pub(crate) fn locked_as(mut self, lock_ids: Vec<(IndexId, IndexId)>) -> Layout {
+        self.lock_ids = lock_ids;
+        self
+    }
+
+    pub(crate) fn lock_ids(&self) -> &[(IndexId, IndexId)] {
+        &self.lock_ids
+    }
+
+    /// The index under whose id the keys of an index are locked.
+    #[inline]
+    pub(crate) fn locks_of(&self, index: IndexId) -> IndexId {
+        self.lock_ids.iter().find(|(own, _)| *own == index).map_or(index, |(_, table)| *table)
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 //! Dropping it rolls back. Row work is in `write`, `read` and `scan`.
 
 use crate::buffers::Held;
+use crate::chunks::map::TimeChunk;
 use crate::foreign::CascadeStep;
 use crate::liveness::Liveness;
 use crate::locker::{Growing, Locker};
@@ -77,6 +78,10 @@ pub struct TableTxn {
     pub(crate) checks_foreign_keys: bool,
     /// The operations above the present one, of a cascade.
     pub(crate) cascade: Vec<CascadeStep>,
+    /// The chunk entered last, with its table.
+    pub(crate) last_chunk: Option<(Arc<Table>, Arc<TimeChunk>, Arc<Table>)>,
+    /// Chunks that the statement has made.
+    pub(crate) new_chunks: usize,
     /// Shared with its scans, once it has had one.
     liveness: Option<Liveness>,
     ended: bool,
@@ -116,6 +121,8 @@ impl TableTxn {
             judges_conflicts: true,
             checks_foreign_keys: true,
             cascade: Vec::new(),
+            last_chunk: None,
+            new_chunks: 0,
             liveness: None,
             ended: false,
         }
@@ -176,7 +183,20 @@ impl TableTxn {
     }
 
     /// Records that it uses a table; waits while a schema change keeps the table closed.
+    /// A chunked table is refused: what it can do is sent to its chunks before (`chunks`).
     pub(crate) fn enter(&mut self, table: &Arc<Table>, how: Use) -> Result<()> {
+        if table.is_chunked() {
+            return Err(table.refused_as_chunked());
+        }
+        // The table of the chunk is in use, and the reader's snapshot keeps the chunk.
+        if how == Use::Read && table.is_chunk() {
+            return self.check_open();
+        }
+        self.enter_with(table, how, &SchemaWait::default())
+    }
+
+    /// As `enter`, for a caller that sends the operation to chunks.
+    pub(crate) fn enter_chunked(&mut self, table: &Arc<Table>, how: Use) -> Result<()> {
         self.enter_with(table, how, &SchemaWait::default())
     }
 
@@ -192,6 +212,9 @@ impl TableTxn {
         let cancelled = || self.inner.check_cancel().and_then(|()| wait.check_cancel()).is_err();
         let timeout = wait.timeout.unwrap_or(self.lock_wait);
         table.enter(&self.store.rt, self.number, how, timeout, &cancelled)?;
+        if table.is_chunk() {
+            table.name_writer(self.number, self.inner.clone());
+        }
         match known {
             Some((_, have)) => *have = how,
             None => self.used.push((table.clone(), how)),
@@ -205,7 +228,7 @@ impl TableTxn {
     /// # Errors
     /// `TableBusy`, `TableMissing`, `TransactionEnded`.
     pub fn use_table(&mut self, table: &Arc<Table>) -> Result<()> {
-        self.enter(table, Use::Read)
+        self.enter_chunked(table, Use::Read)
     }
 
     /// As `use_table`, with the caller's wait.
@@ -227,6 +250,7 @@ impl TableTxn {
         if self.inner.id() != TxnId(0) {
             return false;
         }
+        self.last_chunk = None;
         for (table, _) in self.used.drain(..) {
             table.leave(self.number);
         }
@@ -289,6 +313,7 @@ impl TableTxn {
         self.inner.begin_statement();
         self.statement = Some(None);
         self.statement_at = self.inner.mark();
+        self.new_chunks = 0;
     }
 
     /// Ends the statement.
@@ -307,6 +332,17 @@ impl TableTxn {
     /// The snapshot by which conflicts are judged (A6); none if they are not.
     pub(crate) fn snapshot_at(&self) -> Option<Lsn> {
         self.snapshot.as_ref().filter(|_| self.judges_conflicts).map(|s| s.at())
+    }
+
+    /// The oldest snapshot that it reads by: its own, or that of the statement.
+    pub(crate) fn oldest_view(&self) -> Option<Lsn> {
+        let of_statement = self.statement.as_ref().and_then(|of_statement| of_statement.as_ref());
+        self.snapshot.as_ref().or(of_statement).map(|snapshot| snapshot.at())
+    }
+
+    /// True between `begin_statement` and `end_statement`.
+    pub(crate) fn is_in_statement(&self) -> bool {
+        self.statement.is_some()
     }
 
     /// True if its snapshot shows an older version than the one that `stamp` made, and the
@@ -604,7 +640,7 @@ impl TableTxn {
         if let Some(liveness) = self.liveness.take() {
             liveness.end();
         }
-        (self.snapshot, self.statement) = (None, None);
+        (self.snapshot, self.statement, self.last_chunk) = (None, None, None);
         for (table, _) in self.used.drain(..) {
             table.leave(self.number);
         }

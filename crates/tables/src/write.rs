@@ -98,7 +98,10 @@ impl TableTxn {
     /// # Errors
     /// `DuplicateKey`, `RowChanged`, lock errors, and faults of the values.
     pub fn insert(&mut self, table: &Arc<Table>, values: &[ValueRef<'_>]) -> Result<Option<u64>> {
-        self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Fail, None)? {
+        let insert = |txn: &mut TableTxn, table: &Arc<Table>| {
+            txn.insert_row(table, values, OnDuplicate::Fail, None)
+        };
+        self.statement(|txn| match txn.in_chunk(table, values, insert)? {
             Inserted::Done(number) => Ok(number),
             Inserted::Found(..) => Err(Error::internal("a duplicate was neither kept nor refused")),
         })
@@ -113,15 +116,18 @@ impl TableTxn {
         table: &Arc<Table>,
         values: &[ValueRef<'_>],
     ) -> Result<Insertion> {
-        self.statement(|txn| match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
-            Inserted::Done(number) => Ok(Insertion::Done(number)),
-            Inserted::Found(_, None) => Ok(Insertion::Taken(None)),
-            Inserted::Found(_, Some((id, _))) => {
-                let layout = table.layout();
-                let index = layout.indexes.iter().find(|index| index.id == id);
-                Ok(Insertion::Taken(Some(index.map(|i| i.name.clone()).unwrap_or_default())))
-            }
-        })
+        let insert = |txn: &mut TableTxn, table: &Arc<Table>| {
+            Ok(match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
+                Inserted::Done(number) => Insertion::Done(number),
+                Inserted::Found(_, None) => Insertion::Taken(None),
+                Inserted::Found(_, Some((id, _))) => {
+                    let layout = table.layout();
+                    let index = layout.indexes.iter().find(|index| index.id == id);
+                    Insertion::Taken(Some(index.map(|i| i.name.clone()).unwrap_or_default()))
+                }
+            })
+        };
+        self.statement(|txn| txn.in_chunk(table, values, insert))
     }
 
     /// As `insert`, with long values written ahead for some columns. If it fails they are freed.
@@ -174,10 +180,10 @@ impl TableTxn {
         table: &Arc<Table>,
         values: &[ValueRef<'_>],
     ) -> Result<bool> {
-        self.statement(|txn| {
-            let done = txn.insert_row(table, values, OnDuplicate::Keep, None)?;
-            Ok(matches!(done, Inserted::Done(_)))
-        })
+        let insert = |txn: &mut TableTxn, table: &Arc<Table>| {
+            txn.insert_row(table, values, OnDuplicate::Keep, None)
+        };
+        self.statement(|txn| Ok(matches!(txn.in_chunk(table, values, insert)?, Inserted::Done(_))))
     }
 
     /// Inserts a row, or changes the row that has one of its keys by `changes` (all its columns if
@@ -192,41 +198,50 @@ impl TableTxn {
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
         self.statement(|txn| {
-            let mut misses = 0;
-            loop {
-                let (found, by) = match txn.insert_row(table, values, OnDuplicate::Keep, None)? {
-                    Inserted::Done(_) => return Ok(true),
-                    Inserted::Found(key, by) => (key, by),
-                };
-                let all: Vec<(usize, ValueRef<'_>)>;
-                let changes = match changes.is_empty() {
-                    false => changes,
-                    true => {
-                        // Without a value the auto-increment column keeps the row's own.
-                        all = values.iter().copied().enumerate().collect();
-                        let auto = table.layout().auto_increment;
-                        &all.iter()
-                            .copied()
-                            .filter(|(i, v)| Some(*i) != auto || !v.is_null())
-                            .collect::<Vec<_>>()[..]
-                    }
-                };
-                // During the wait the row may go or get another key: then the key is free.
-                let found_by = by.as_ref().map(|(index, key)| (*index, &key[..]));
-                if txn.update_row(table, Target::of(&found, found_by), changes)? {
-                    return Ok(false);
+            txn.in_chunk(table, values, |txn, table| txn.upsert_row(table, values, changes))
+        })
+    }
+
+    fn upsert_row(
+        &mut self,
+        table: &Arc<Table>,
+        values: &[ValueRef<'_>],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Result<bool> {
+        let mut misses = 0;
+        loop {
+            let (found, by) = match self.insert_row(table, values, OnDuplicate::Keep, None)? {
+                Inserted::Done(_) => return Ok(true),
+                Inserted::Found(key, by) => (key, by),
+            };
+            let all: Vec<(usize, ValueRef<'_>)>;
+            let changes = match changes.is_empty() {
+                false => changes,
+                true => {
+                    // Without a value the auto-increment column keeps the row's own.
+                    all = values.iter().copied().enumerate().collect();
+                    let auto = table.layout().auto_increment;
+                    &all.iter()
+                        .copied()
+                        .filter(|(i, v)| Some(*i) != auto || !v.is_null())
+                        .collect::<Vec<_>>()[..]
                 }
-                txn.inner.check_cancel()?;
-                if let Some((id, _)) = found_by {
-                    misses += 1;
-                    if misses == MISSES_MAX {
-                        let layout = table.layout();
-                        let index = layout.indexes.iter().position(|index| index.id == id);
-                        return Err(duplicate_key(&layout, index));
-                    }
+            };
+            // During the wait the row may go or get another key: then the key is free.
+            let found_by = by.as_ref().map(|(index, key)| (*index, &key[..]));
+            if self.update_row(table, Target::of(&found, found_by), changes)? {
+                return Ok(false);
+            }
+            self.inner.check_cancel()?;
+            if let Some((id, _)) = found_by {
+                misses += 1;
+                if misses == MISSES_MAX {
+                    let layout = table.layout();
+                    let index = layout.indexes.iter().position(|index| index.id == id);
+                    return Err(duplicate_key(&layout, index));
                 }
             }
-        })
+        }
     }
 
     /// Changes columns of the row with these clustered key bytes (`Row::key`).
@@ -239,7 +254,11 @@ impl TableTxn {
         key: &[u8],
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
-        self.statement(|txn| txn.update_row(table, Target::of(key, None), changes))
+        self.statement(|txn| {
+            txn.in_chunk_of_key(table, key, |txn, table| {
+                txn.update_row(table, Target::of(key, None), changes)
+            })
+        })
     }
 
     /// As `update_by_key`, for a row that was read. The row is not searched again if it was locked
@@ -253,7 +272,11 @@ impl TableTxn {
         read: &Row,
         changes: &[(usize, ValueRef<'_>)],
     ) -> Result<bool> {
-        self.statement(|txn| txn.update_row(table, Target::read(read), changes))
+        self.statement(|txn| {
+            txn.in_chunk_of_key(table, read.key(), |txn, table| {
+                txn.update_row(table, Target::read(read), changes)
+            })
+        })
     }
 
     /// Deletes the row with these clustered key bytes (`Row::key`).
@@ -261,7 +284,11 @@ impl TableTxn {
     /// # Errors
     /// As `delete`.
     pub fn delete_by_key(&mut self, table: &Arc<Table>, key: &[u8]) -> Result<bool> {
-        self.statement(|txn| txn.delete_row(table, Target::of(key, None)))
+        self.statement(|txn| {
+            txn.in_chunk_of_key(table, key, |txn, table| {
+                txn.delete_row(table, Target::of(key, None))
+            })
+        })
     }
 
     /// As `delete_by_key`, for a row that was read, as in `update_read`.
@@ -269,7 +296,11 @@ impl TableTxn {
     /// # Errors
     /// As `delete`.
     pub fn delete_read(&mut self, table: &Arc<Table>, read: &Row) -> Result<bool> {
-        self.statement(|txn| txn.delete_row(table, Target::read(read)))
+        self.statement(|txn| {
+            txn.in_chunk_of_key(table, read.key(), |txn, table| {
+                txn.delete_row(table, Target::read(read))
+            })
+        })
     }
 
     /// Inserts a row; `number` is its auto-increment number from an earlier attempt, if any.
@@ -376,7 +407,7 @@ impl TableTxn {
             return Ok(false);
         }
         let (store, me) = (&self.store, self.inner.id());
-        let space = evenkeel_txn::LockSpace::Tree(state.tree.id());
+        let space = state.lock_space();
         let mut there = false;
         state.tree.get(key, &mut |cell| {
             let Some(cell) = cell.filter(|c| c.flags & cell_flags::DELETED == 0) else { return };
@@ -580,6 +611,10 @@ impl TableTxn {
         given: &[Given],
         b: &mut Buffers,
     ) -> Result<bool> {
+        // A chunk may have to be made: before anything is changed.
+        let new = |i: usize| changed(i).map_or_else(|| old.value(i), Ok);
+        let target = self.chunk_of_moved(table, &new)?;
+        let into = target.state();
         let (mut given, mut values, mut copies) = (given.to_vec(), Vec::new(), Vec::new());
         for position in 0..state.layout.columns.len() {
             let taken = given.iter().any(|g| g.position == position);
@@ -591,7 +626,7 @@ impl TableTxn {
                         old.value(position)?.to_owned()
                     }
                     Field::Reference(reference) => {
-                        let chain = self.copy_chain(&state.tree, reference)?;
+                        let chain = self.copy_chain(&state.tree, &into.tree, reference)?;
                         let mut bytes = Vec::new();
                         chain.reference().encode(&mut bytes);
                         given.push(Given { position, bytes });
@@ -609,7 +644,7 @@ impl TableTxn {
             return Ok(false);
         }
         b.given = given;
-        self.insert_with(table, &values, OnDuplicate::Fail, None, b)?;
+        self.insert_with(&target, &values, OnDuplicate::Fail, None, b)?;
         drop(copies);
         self.check_left(left)?;
         Ok(true)

@@ -4,8 +4,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int, Null};
 use evenkeel::{
-    Access, Code, ColumnSpec, ColumnType, Database, ForeignKeySpec, Geometry, IndexSpec, Isolation,
-    Kind, Options, ReferenceAction, TableRef, TableSpec, Value,
+    Access, Chunking, Code, ColumnSpec, ColumnType, Database, ForeignKeySpec, Geometry, IndexSpec,
+    Isolation, Kind, Options, ReferenceAction, TableRef, TableSpec, TimeUnit, Value,
 };
 use evenkeel_format::limits;
 use evenkeel_io::{Env, MemEnv};
@@ -253,6 +253,33 @@ fn a_cascade_of_foreign_keys_has_a_depth() {
     let beyond = tree.delete(&[Int(0)]).expect_err("CASCADE_DEPTH_MAX + 1");
     assert_eq!(beyond.code(), Code::CascadeTooDeep);
     assert!(tree.delete(&[Int(1)]).expect("at the limit"));
+}
+
+/// As `limits_hold_at_the_limit_and_one_beyond`, of chunked tables: slots, and new chunks of a
+/// statement.
+#[test]
+fn limits_of_chunks_hold_at_the_limit_and_one_beyond() {
+    let db = Database::open_with("dir", Options::in_memory()).expect("opens");
+    let chunked = |slots: u32| {
+        let by_second = Chunking::by("c1", Duration::from_secs(1)).unit(TimeUnit::Seconds);
+        let by_second = by_second.space("c0", slots).between(0, 1 << 40);
+        let column = |name| ColumnSpec::new(name, ColumnType::Int64);
+        let spec = TableSpec::new().column(column("c0")).column(column("c1"));
+        spec.primary_key(&["c0", "c1"]).chunked(by_second)
+    };
+    db.create_table("chunked", &chunked(limits::CHUNK_SLOTS_MAX)).expect("at the limit");
+    let beyond = db.create_table("more", &chunked(limits::CHUNK_SLOTS_MAX + 1));
+    assert_eq!(beyond.expect_err("beyond").code(), Code::ChunkingInvalid);
+    let rows = |count: usize| (0..count as i64).map(|n| [Int(0), Int(n)]).collect::<Vec<_>>();
+    let insert = |count: usize| {
+        let txn = db.begin(Isolation::RepeatableRead, Access::ReadWrite)?;
+        txn.table("chunked")?.insert_many(rows(count).iter().map(|row| &row[..]))
+    };
+    let beyond = insert(limits::CHUNKS_NEW_MAX + 1).expect_err("beyond");
+    assert_eq!(beyond.code(), Code::TooManyChunks);
+    assert!(db.chunks("chunked").expect("lists").is_empty(), "it fails first");
+    insert(limits::CHUNKS_NEW_MAX).expect("at the limit");
+    assert_eq!(db.chunks("chunked").expect("lists").len(), limits::CHUNKS_NEW_MAX);
 }
 
 /// Checks that a test tries each constant of `format::limits` at the limit and one beyond.

@@ -6,7 +6,7 @@ use crate::txns::{OUTCOME_BYTES, Txns};
 use crate::undo::TxnUndo;
 use crate::{TxnRef, UndoCopy};
 use evenkeel_base::metrics::Metric;
-use evenkeel_base::{Beat, Code, Error, Kind, Lsn, Result, Stamp, TxnId, UndoNo};
+use evenkeel_base::{Beat, Code, Error, Kind, Lsn, Result, Stamp, TreeId, TxnId, UndoNo};
 use evenkeel_format::record::{Before, RecordKind, cell_flags, encode_txn};
 use evenkeel_format::undo::UndoRecord;
 use evenkeel_log::Share;
@@ -27,6 +27,11 @@ pub trait RollbackRow: Send + Sync {
     /// # Errors
     /// Without space the undoing is put off and tried again.
     fn revert(&self, stamp: Stamp, record: &UndoRecord<'_>) -> Result<()>;
+
+    /// The tree by whose id the rows of a tree are locked.
+    fn lock_tree(&self, tree: TreeId) -> TreeId {
+        tree
+    }
 }
 
 /// The outcome of a rollback to a mark.
@@ -132,7 +137,7 @@ impl Txns {
             let no = UndoNo(above.0 - 1);
             if !self.states.is_dead(t.id(), no) {
                 let reverted = self.roll_back_one(t.id(), undo, no, revert)?;
-                self.let_go_of_rolled_back(t, &reverted)?;
+                self.let_go_of_rolled_back(t, &reverted, revert)?;
             }
             *above = no;
         }
@@ -140,14 +145,20 @@ impl Txns {
     }
 
     /// A row from which the last stamp of `t` has gone is no longer held by it as its writer.
-    fn let_go_of_rolled_back(&self, t: &TxnRef, reverted: &UndoCopy) -> Result<()> {
+    fn let_go_of_rolled_back(
+        &self,
+        t: &TxnRef,
+        reverted: &UndoCopy,
+        rows: &dyn RollbackRow,
+    ) -> Result<()> {
         if !t.locks.lock().holds_written() {
             return Ok(());
         }
         let record = reverted.record()?;
         let is_own = |b: &Before<'_>| b.flags & cell_flags::STAMPED != 0 && b.stamp.txn == t.id();
         if !record.before.as_ref().is_some_and(is_own) {
-            self.row_unwritten(t, LockSpace::Tree(record.tree), record.key);
+            let space = LockSpace::Tree(rows.lock_tree(record.tree));
+            self.row_unwritten(t, space, record.key);
         }
         Ok(())
     }

@@ -51,6 +51,11 @@ impl<'t> IndexRef<'t> {
         let (table, at) = (&self.table, self.position);
         let begin = |txn: &mut TableTxn, keys: KeySet<'_>| {
             let rows = match txn.reads_lock() {
+                locks if table.is_chunked() => {
+                    let locking = locks.then_some(Locking::SHARED);
+                    let by = (Some(at), self.keys_only);
+                    Scan::of_chunks(txn, table, by, keys, direction, locking)?
+                }
                 true => {
                     let scan =
                         txn.locked_index_scan(table, at, keys, direction, Locking::SHARED)?;
@@ -78,8 +83,17 @@ impl<'t> IndexRef<'t> {
     ) -> Result<Scan> {
         let (table, at) = (&self.table, self.position);
         let begin = |txn: &mut TableTxn, keys: KeySet<'_>| {
-            let scan = txn.locked_index_scan(table, at, keys, direction, locking)?;
-            Ok(Scan::new(Rows::Locked(Box::new(scan)), txn.liveness()))
+            let rows = match table.is_chunked() {
+                true => {
+                    let by = (Some(at), false);
+                    Scan::of_chunks(txn, table, by, keys, direction, Some(locking))?
+                }
+                false => {
+                    let scan = txn.locked_index_scan(table, at, keys, direction, locking)?;
+                    Rows::Locked(Box::new(scan))
+                }
+            };
+            Ok(Scan::new(rows, txn.liveness()))
         };
         range.give(|keys| self.txn.call(|txn| begin(txn, keys)))
     }

@@ -6,6 +6,7 @@ use crate::api::stats::{CheckReport, IndexStats};
 use evenkeel_base::{IndexId, Result};
 use evenkeel_format::catalog::IndexState;
 use evenkeel_runs::CompactionFigures;
+use evenkeel_tables::schema::IndexDef;
 use evenkeel_tables::{CheckProgress, Table, TableState};
 use evenkeel_tree::Size;
 use evenkeel_txn::{LockSpace, Mode, TxnInfo};
@@ -133,28 +134,36 @@ impl Database {
 
     fn info_of(&self, table: &Table, state: &TableState) -> Result<TableInfo> {
         let def = &state.layout.def;
+        // Keeps the trees of dropped chunks.
+        let _keeps = self.engine.txns.snapshot();
+        let trees = table.trees();
         let indexes = def.indexes.iter().map(|index| {
-            let runs = self.engine.runs.stats(index.id);
-            let stats = IndexStats {
-                name: index.name.clone(),
-                runs: runs.runs,
-                run_entries: runs.run_entries,
-                run_bytes: runs.run_bytes,
-                resident_bytes: runs.resident_bytes,
-            };
-            (stats, matches!(index.entry.state, IndexState::Valid(_)))
+            (self.index_stats(table, index), matches!(index.entry.state, IndexState::Valid(_)))
         });
         Ok(TableInfo {
             id: def.id.0,
-            rows_estimate: state.tree.estimate_all()?.rows,
+            rows_estimate: self.engine.store.size_estimate(table)?.rows,
             columns: def.live_columns().len() as u64,
             row_formats: u64::from(def.entry.row_version),
             hidden_key: def.entry.hidden_key,
             definition: def.fingerprint(),
             mark: table.mark(),
-            row_bytes: self.engine.pages.space_bytes_of(state.tree.id()),
+            row_bytes: trees.iter().map(|t| self.engine.pages.space_bytes_of(t.id())).sum(),
             indexes: indexes.collect(),
         })
+    }
+
+    /// Figures of an index, in a chunked table of those of all chunks.
+    pub(crate) fn index_stats(&self, table: &Table, index: &IndexDef) -> IndexStats {
+        let mut stats = IndexStats { name: index.name.clone(), ..IndexStats::default() };
+        for id in table.index_ids(index.id) {
+            let runs = self.engine.runs.stats(id);
+            stats.runs += runs.runs;
+            stats.run_entries += runs.run_entries;
+            stats.run_bytes += runs.run_bytes;
+            stats.resident_bytes += runs.resident_bytes;
+        }
+        stats
     }
 
     /// Checks one table: tree structure, files of indexes, and each index against the rows in both
@@ -191,8 +200,10 @@ impl Database {
         for table in if merges.is_empty() { Vec::new() } else { self.tables() } {
             let Ok(found) = self.engine.store.table(&table) else { continue };
             let state = found.state();
-            for index in state.layout.def.indexes.iter().filter(|index| wanted(index.id)) {
-                names.insert(index.id, (table.clone(), index.name.clone()));
+            for index in &state.layout.def.indexes {
+                for id in found.index_ids(index.id).into_iter().filter(|id| wanted(*id)) {
+                    names.insert(id, (table.clone(), index.name.clone()));
+                }
             }
         }
         let info = |merge: &CompactionFigures| {

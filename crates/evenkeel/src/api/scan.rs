@@ -1,7 +1,11 @@
 //! Rows of a range of a table or an index as users read them; `txn` and `index_ref` begin scans.
 
 use evenkeel_base::{Code, Error, Result};
-use evenkeel_tables::{IndexScan, Liveness, LockedScan, Row, Scan as TableScan};
+use evenkeel_tables::{
+    ChunkScan, Direction, IndexScan, KeySet, Liveness, LockedScan, Locking, Row, Scan as TableScan,
+    Table, TableTxn,
+};
+use std::sync::Arc;
 
 /// Rows of a range of a table or an index, one after the other.
 ///
@@ -35,6 +39,8 @@ pub(crate) enum Rows {
     Table(Box<TableScan>),
     Index(Box<IndexScan>),
     Locked(Box<LockedScan>),
+    /// Of a chunked table, locked or not.
+    Chunks(Box<ChunkScan>),
 }
 
 impl Rows {
@@ -43,11 +49,29 @@ impl Rows {
             Rows::Table(scan) => scan.next(row),
             Rows::Index(scan) => scan.next(row),
             Rows::Locked(scan) => scan.next(row),
+            Rows::Chunks(scan) => scan.next(row),
         }
     }
 }
 
 impl Scan {
+    /// The rows of a range of a chunked table: of its primary key, or of an index (its position and
+    /// whether only keys are wanted); locked if that is said.
+    pub(crate) fn of_chunks(
+        txn: &mut TableTxn,
+        table: &Arc<Table>,
+        (index, keys_only): (Option<usize>, bool),
+        keys: KeySet<'_>,
+        direction: Direction,
+        locking: Option<Locking>,
+    ) -> Result<Rows> {
+        let scan = match locking {
+            None => txn.chunk_scan(table, index.map(|at| (at, keys_only)), keys, direction)?,
+            Some(locking) => txn.chunk_locked_scan(table, index, keys, direction, locking)?,
+        };
+        Ok(Rows::Chunks(Box::new(scan)))
+    }
+
     pub(crate) fn new(rows: Rows, liveness: Liveness) -> Self {
         Self { rows, begun: false, done: false, liveness }
     }
@@ -81,6 +105,7 @@ impl Scan {
             Rows::Table(scan) => scan.store(),
             Rows::Index(scan) => scan.store(),
             Rows::Locked(scan) => scan.store(),
+            Rows::Chunks(scan) => scan.store(),
         };
         let rt = store.runtime().clone();
         let operation = rt.operation();
@@ -102,7 +127,7 @@ impl Scan {
         row: &'s mut Row,
         give: impl FnMut(usize, evenkeel_tables::ValueRef<'_>),
     ) -> Result<Option<&'s [u8]>> {
-        if !self.begun || matches!(self.rows, Rows::Locked(_)) {
+        if !self.begun || matches!(self.rows, Rows::Locked(_) | Rows::Chunks(_)) {
             if !self.next(row)? {
                 return Ok(None);
             }
@@ -112,7 +137,7 @@ impl Scan {
         let found = match &mut self.rows {
             Rows::Table(scan) => scan.next_by(plan, row, give),
             Rows::Index(scan) => scan.next_by(plan, row, give),
-            Rows::Locked(_) => Ok(None),
+            Rows::Locked(_) | Rows::Chunks(_) => Ok(None),
         };
         self.liveness.check()?;
         found
@@ -120,7 +145,7 @@ impl Scan {
 
     /// As `next`, but returns a row that another transaction holds once, as it was committed last.
     /// The next call locks that row, unless `unlock` comes before. Only a scan that locks rows by
-    /// their clustered keys meets such rows.
+    /// their clustered keys meets such rows, and only in a table without chunks.
     ///
     /// # Errors
     /// As `next`.
@@ -138,8 +163,10 @@ impl Scan {
     /// Releases the lock of the last row, if this scan took it: the row is not wanted, or the
     /// transaction has changed it and holds it by the change as well.
     pub fn unlock(&mut self) {
-        if let Rows::Locked(scan) = &mut self.rows {
-            scan.unlock();
+        match &mut self.rows {
+            Rows::Locked(scan) => scan.unlock(),
+            Rows::Chunks(scan) => scan.unlock(),
+            Rows::Table(_) | Rows::Index(_) => {}
         }
     }
 
@@ -152,6 +179,7 @@ impl Scan {
             Rows::Table(scan) => (*scan).count(),
             Rows::Index(scan) => (*scan).count(),
             Rows::Locked(scan) => count_locked(*scan),
+            Rows::Chunks(scan) => (*scan).count(),
         };
         self.liveness.check()?;
         found
@@ -166,6 +194,7 @@ impl Scan {
         let found = match &mut self.rows {
             Rows::Table(scan) => scan.resume_after(key),
             Rows::Locked(scan) if !scan.is_by_index() => scan.resume_after(&[], key),
+            Rows::Chunks(scan) if !scan.is_by_index() => scan.resume_after(key),
             _ => Err(Error::new(Code::DefinitionInvalid)
                 .with("why", "a clustered key is no place in an index")),
         };
@@ -182,6 +211,7 @@ impl Scan {
     pub fn fetch(&self, entry: &Row, row: &mut Row) -> Result<bool> {
         let found = match &self.rows {
             Rows::Index(scan) => scan.fetch_row(entry, row),
+            Rows::Chunks(scan) => scan.fetch_row(entry, row),
             Rows::Table(_) | Rows::Locked(_) => {
                 row.clone_from(entry);
                 Ok(true)
@@ -204,7 +234,7 @@ impl Scan {
                 self.liveness.check()?;
                 found
             }
-            Rows::Table(_) | Rows::Locked(_) => self.fetch(given, row),
+            Rows::Table(_) | Rows::Locked(_) | Rows::Chunks(_) => self.fetch(given, row),
         }
     }
 

@@ -169,24 +169,23 @@ impl Database {
 
     fn stats_of(&self, name: &str, table: &Table, state: &TableState) -> Result<TableStats> {
         let mut stats = TableStats { name: name.to_string(), ..TableStats::default() };
-        stats.rows_estimate = state.tree.estimate_all()?.rows;
+        // Keeps the trees of dropped chunks.
+        let _keeps = self.engine.txns.snapshot();
         stats.changed_rows = table.changes();
         stats.analyzed_ms_ago = self.engine.store.analyzed_ns_ago(table).map(|ns| ns / 1_000_000);
         let mut random = Rng::new(self.engine.rt.env.random());
         let draw = &mut |below: usize| random.below(below.max(1) as u64) as usize;
-        let leaves = state.tree.leaf_figures(draw)?;
-        stats.leaf_pages = leaves.leaves.round() as u64;
-        stats.fill_per_mille = (1000.0 * leaves.used_bytes / leaves.bytes.max(1.0)) as u64;
-        for index in &state.layout.def.indexes {
-            let runs = self.engine.runs.stats(index.id);
-            stats.indexes.push(IndexStats {
-                name: index.name.clone(),
-                runs: runs.runs,
-                run_entries: runs.run_entries,
-                run_bytes: runs.run_bytes,
-                resident_bytes: runs.resident_bytes,
-            });
+        let (mut used_bytes, mut bytes) = (0.0, 0.0);
+        for tree in table.trees() {
+            stats.rows_estimate += tree.estimate_all()?.rows;
+            let leaves = tree.leaf_figures(draw)?;
+            stats.leaf_pages += leaves.leaves.round() as u64;
+            used_bytes += leaves.used_bytes;
+            bytes += leaves.bytes;
         }
+        stats.fill_per_mille = (1000.0 * used_bytes / bytes.max(1.0)) as u64;
+        let indexes = &state.layout.def.indexes;
+        stats.indexes = indexes.iter().map(|index| self.index_stats(table, index)).collect();
         Ok(stats)
     }
 

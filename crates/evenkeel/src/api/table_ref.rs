@@ -432,6 +432,10 @@ impl<'t> TableRef<'t> {
         }
         let begin = |txn: &mut TableTxn, keys: KeySet<'_>| {
             let rows = match txn.reads_lock() {
+                locks if self.table.is_chunked() => {
+                    let locking = locks.then_some(Locking::SHARED);
+                    Scan::of_chunks(txn, &self.table, (None, false), keys, direction, locking)?
+                }
                 true => {
                     let scan = txn.locked_scan(&self.table, keys, direction, Locking::SHARED)?;
                     Rows::Locked(Box::new(scan))
@@ -484,8 +488,17 @@ impl<'t> TableRef<'t> {
             return index.locked_scan(range, direction, locking);
         }
         let begin = |txn: &mut TableTxn, keys: KeySet<'_>| {
-            let scan = txn.locked_scan(&self.table, keys, direction, locking)?;
-            Ok(Scan::new(Rows::Locked(Box::new(scan)), txn.liveness()))
+            let rows = match self.table.is_chunked() {
+                true => {
+                    let (by, locking) = ((None, false), Some(locking));
+                    Scan::of_chunks(txn, &self.table, by, keys, direction, locking)?
+                }
+                false => {
+                    let scan = txn.locked_scan(&self.table, keys, direction, locking)?;
+                    Rows::Locked(Box::new(scan))
+                }
+            };
+            Ok(Scan::new(rows, txn.liveness()))
         };
         range.give(|keys| self.txn.call(|txn| begin(txn, keys)))
     }

@@ -86,7 +86,7 @@ impl Store {
         })?;
         self.runs.set_valid(new.id, from);
         let tree = table.state().tree.clone();
-        table.publish(&self.rt, TableState { layout, tree });
+        table.publish(&self.rt, TableState::new(layout, tree));
         self.forget_index(old.id);
         log::info!("table {name}: index {} was built anew", old.name);
         Ok(())

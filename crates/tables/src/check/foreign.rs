@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl Checker<'_> {
     pub(super) fn foreign_keys(&mut self) -> Result<()> {
-        let table = self.store.table(&self.name)?;
+        let table = self.table.clone();
         // Rows may break a key that is still being added.
         for link in table.links.own().iter().filter(|link| !link.is_provisional()) {
             match &link.key.awaited {

@@ -68,7 +68,7 @@ impl Store {
         let mut def = (*old.layout.def).clone();
         def.indexes.clear();
         let new = self.successor_as(old, def)?;
-        let state = TableState { layout: new.layout.clone(), tree: new.tree.clone() };
+        let state = TableState::new(new.layout.clone(), new.tree.clone());
         let copy = Table::new(state, 0, 0);
         copy.changes.ignore();
         copy.set_temporary(table.is_temporary());
@@ -93,7 +93,7 @@ impl Store {
         let mut def = (*copy.layout().def).clone();
         restore_indexes(&mut def, &old.layout.def, from);
         let layout = self.next_layout(&old.layout, def)?;
-        let new = TableState { layout, tree: copy.state().tree.clone() };
+        let new = TableState::new(layout, copy.state().tree.clone());
         let put = |txn: &mut TableTxn| self.put_successor(txn, old, &new.layout.def);
         let born = self.change_catalog_of(table, put)?;
         for index in &new.layout.def.indexes {

@@ -119,6 +119,9 @@ impl TableTxn {
     /// # Errors
     /// As `scan`; `StatementCancelled`; of storage.
     pub fn count(&mut self, table: &Arc<Table>) -> Result<u64> {
+        if table.is_chunked() {
+            return self.chunk_scan(table, None, Range::ALL, Direction::Forward)?.count();
+        }
         // First use the table: a schema change must not move the index between here and the scan.
         self.use_table(table)?;
         let view = self.view_of(table)?;

@@ -4,6 +4,8 @@
 mod basic;
 mod build;
 mod cancelling;
+mod chunks;
+mod chunks_model;
 mod collated;
 mod counting;
 mod ddl;

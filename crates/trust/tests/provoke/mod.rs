@@ -5,9 +5,9 @@ pub mod layers;
 
 use evenkeel::ValueRef::{Int, Null, Text};
 use evenkeel::{
-    Access, BuildProgress, Code, Collations, ColumnSpec, ColumnType, Database, Error,
+    Access, BuildProgress, Chunking, Code, Collations, ColumnSpec, ColumnType, Database, Error,
     ForeignKeySpec, Geometry, IndexSpec, Isolation, LockWait, Options, PartSpec, ReferenceAction,
-    Row, TableSpec, Txn, Value,
+    Row, TableSpec, TimeUnit, Txn, Value,
 };
 use evenkeel_base::{DatabaseId, Lsn, PageNo, crc32c};
 use evenkeel_format::superblock::{SLOT_BYTES, Superblock};
@@ -33,6 +33,21 @@ fn spec() -> TableSpec {
         .column(ColumnSpec::new("name", ColumnType::Text { max: 40 }))
         .primary_key(&["id"])
         .index(IndexSpec::new("by_a", &["a"]).unique())
+}
+
+/// Without a primary key yet; a chunk for each minute.
+fn chunked() -> TableSpec {
+    let by_minute = Chunking::by("at", Duration::from_secs(60)).unit(TimeUnit::Seconds);
+    TableSpec::new()
+        .column(column("id"))
+        .column(column("at"))
+        .chunked(by_minute.between(0, 1 << 40))
+}
+
+fn with_chunks() -> Database {
+    let db = memory();
+    db.create_table("c", &chunked().primary_key(&["id", "at"])).expect("creates");
+    db
 }
 
 fn on(env: Arc<dyn Env>) -> Options {
@@ -612,6 +627,21 @@ pub const ALL: &[Provocation] = &[
     }),
     (Code::ForeignKeyMissing, &["table=t", "constraint=nobody"], || {
         failed(memory().drop_foreign_key("t", "nobody"))
+    }),
+    (Code::ChunkingInvalid, &["table=c", "column=at", "index=primary"], || {
+        let db = memory();
+        failed(db.create_table("c", &chunked().primary_key(&["id"])))
+    }),
+    (Code::ChunkedTable, &["table=c"], || {
+        let db = with_chunks();
+        failed(db.add_column("c", &column("more").nullable()))
+    }),
+    (Code::TooManyChunks, &["table=c", "count=1001", "limit=1000"], || {
+        let db = with_chunks();
+        let rows: Vec<_> = (0..1001).map(|n| [Int(n), Int(60 * n)]).collect();
+        let txn = begin(&db);
+        let table = txn.table("c").expect("there");
+        failed(table.insert_many(rows.iter().map(|row| &row[..])))
     }),
     (Code::RowsNotSorted, &["table=t"], || {
         let row = |id| vec![Value::Int(id), Value::Null, Value::Text("x".into())];
