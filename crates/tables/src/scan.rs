@@ -552,6 +552,31 @@ impl TableTxn {
             Some(lower) => ByteRange { lower, upper: None },
             None => state.layout.byte_range(&state.layout.key, keys)?,
         };
+        Ok(self.scan_with(state, view, (range, point), direction))
+    }
+
+    /// A scan of the rows whose clustered key lies in `range`.
+    ///
+    /// # Errors
+    /// `TableTooNew`.
+    pub(crate) fn scan_bytes(
+        &mut self,
+        table: &Arc<Table>,
+        range: ByteRange,
+        direction: Direction,
+    ) -> Result<Scan> {
+        self.enter(table, Use::Read)?;
+        let view = self.view_of(table)?;
+        Ok(self.scan_with(table.state(), view, (range, false), direction))
+    }
+
+    fn scan_with(
+        &self,
+        state: Arc<TableState>,
+        view: ReadView,
+        (range, point): (ByteRange, bool),
+        direction: Direction,
+    ) -> Scan {
         let mut cursor = state.tree.cursor();
         if !view.dirty {
             cursor.set_snapshot(Some(view.snapshot.at));
@@ -560,7 +585,7 @@ impl TableTxn {
         let (store, done) = (self.store.clone(), range.is_empty());
         let txn = self.inner.clone();
         let (started, again, rows) = (false, false, 0);
-        Ok(Scan {
+        Scan {
             store,
             state,
             view,
@@ -574,7 +599,7 @@ impl TableTxn {
             txn,
             seen: TxnId::ZERO,
             rows,
-        })
+        }
     }
 
     /// A scan of the index at position `index` of the layout. `keys_only`: the caller wants only
