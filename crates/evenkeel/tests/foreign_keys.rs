@@ -350,7 +350,7 @@ fn a_look_meets_rows_that_move_meanwhile() {
                 let child = run(&looks, read_committed, |txn| {
                     txn.table("c")?.insert(&[Int(10 + n), Int(2), Int(0)]).map(drop)
                 });
-                assert_eq!(child.err(), None, "seed {seed}");
+                assert!(child.is_ok(), "seed {seed}: {child:?}");
                 let parent =
                     run(&looks, read_committed, |txn| txn.table("p")?.delete(&[Int(1)]).map(drop));
                 let code = parent.expect_err("it has a child").code();
