@@ -22,7 +22,7 @@ use evenkeel_tree::Direction;
 use std::ops::Bound;
 
 /// The present state of a key.
-pub(crate) enum Seen {
+pub(crate) enum Presence {
     There,
     Missing,
     /// This transaction decides.
@@ -35,20 +35,20 @@ pub(crate) enum Seen {
 
 /// What a look has found until now.
 struct Found {
-    seen: Seen,
+    seen: Presence,
     /// An undecided row does not end the look.
     passes_undecided: bool,
 }
 
 impl Found {
     /// Takes the state of one more row; true if the look goes on.
-    fn take(&mut self, seen: Seen) -> bool {
+    fn take(&mut self, seen: Presence) -> bool {
         let goes_on = match (&seen, &self.seen) {
-            (Seen::There, _) => false,
-            (Seen::Undecided(_) | Seen::Undone(..), Seen::Missing | Seen::Left) => {
+            (Presence::There, _) => false,
+            (Presence::Undecided(_) | Presence::Undone(..), Presence::Missing | Presence::Left) => {
                 self.passes_undecided
             }
-            (Seen::Left, Seen::Missing) => true,
+            (Presence::Left, Presence::Missing) => true,
             _ => return true,
         };
         self.seen = seen;
@@ -66,13 +66,13 @@ impl TableTxn {
         link: &Link,
         state: &TableState,
         (of, key): KeyBytes<'_>,
-    ) -> Result<Seen> {
+    ) -> Result<Presence> {
         let is_whole = link.key.columns.len() == state.layout.key_parts(of).len();
         if (of, is_whole) != (KeyOf::Clustered, true) {
             return self.look(state, (of, key), is_whole, true);
         }
         let mut seen = self.row_now(state, key, false)?;
-        if let Seen::Undecided(_) = seen {
+        if let Presence::Undecided(_) = seen {
             // Its undo stays as long as there is a snapshot from before it is read.
             let _guard = self.store.txns.snapshot();
             seen = self.row_now(state, key, true)?;
@@ -86,14 +86,14 @@ impl TableTxn {
         link: &Link,
         state: &TableState,
         values: &[Value],
-    ) -> Result<Seen> {
+    ) -> Result<Presence> {
         let layout = &state.layout;
         let of = link.key.child_key(&layout.def);
         let of = of.ok_or_else(|| Error::internal("the child of a foreign key has no index"))?;
         let parts = layout.key_parts(of);
         let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
         let values = in_order(link, parts, state, |pair| pair.0, &values)?;
-        let Some(key) = layout.encode_whole(parts, &values)? else { return Ok(Seen::Missing) };
+        let Some(key) = layout.encode_whole(parts, &values)? else { return Ok(Presence::Missing) };
         self.look(state, (of, &key), values.len() == parts.len(), false)
     }
 
@@ -104,10 +104,10 @@ impl TableTxn {
         (of, key): KeyBytes<'_>,
         is_whole: bool,
         is_parent: bool,
-    ) -> Result<Seen> {
+    ) -> Result<Presence> {
         loop {
             let guard = self.store.txns.snapshot();
-            let mut found = Found { seen: Seen::Missing, passes_undecided: is_parent };
+            let mut found = Found { seen: Presence::Missing, passes_undecided: is_parent };
             match of {
                 KeyOf::Index(at) => {
                     self.look_at_entries(state, at, (key, is_whole), guard.at(), &mut found)?;
@@ -115,8 +115,10 @@ impl TableTxn {
                 KeyOf::Clustered => self.look_at_rows(state, key, guard.at(), &mut found)?,
             }
             match found.seen {
-                Seen::Left if fault_injection::is(Fault::LookedOnce) => return Ok(Seen::Missing),
-                Seen::Left => self.inner.check_cancel()?,
+                Presence::Left if fault_injection::is(Fault::LookedOnce) => {
+                    return Ok(Presence::Missing);
+                }
+                Presence::Left => self.inner.check_cancel()?,
                 seen => return Ok(seen),
             }
         }
@@ -135,10 +137,10 @@ impl TableTxn {
         let mut see = |_: &[u8], op: u8, stamp: Stamp, state: TxnState| {
             let is_other = stamp.txn.0 != 0 && stamp.txn != me;
             let seen = match state {
-                state if is_other && state.is_undecided() => Seen::Undecided(stamp.txn),
-                _ if op & entry_op::INS != 0 || takes_deleted => Seen::There,
-                TxnState::Committed(left) if left > since => Seen::Left,
-                _ => Seen::Missing,
+                state if is_other && state.is_undecided() => Presence::Undecided(stamp.txn),
+                _ if op & entry_op::INS != 0 || takes_deleted => Presence::There,
+                TxnState::Committed(left) if left > since => Presence::Left,
+                _ => Presence::Missing,
             };
             let goes_on = found.take(seen);
             // Simulations switch threads between two rows.
@@ -167,10 +169,10 @@ impl TableTxn {
                 false => break,
             };
             if found.passes_undecided
-                && let Seen::Undecided(_) = seen
+                && let Presence::Undecided(_) = seen
                 && self.was_there(state, key, (cell.flags, cell.stamp))?
             {
-                seen = Seen::There;
+                seen = Presence::There;
             }
             if !found.take(seen) {
                 break;
@@ -181,12 +183,14 @@ impl TableTxn {
 
     /// Whether a row is there. If `older`, an undecided change of a row that was there before
     /// leaves its key as it is.
-    fn row_now(&self, state: &TableState, key: &[u8], older: bool) -> Result<Seen> {
+    fn row_now(&self, state: &TableState, key: &[u8], older: bool) -> Result<Presence> {
         let mut cell = None;
         state.tree.get(key, &mut |found| cell = found.map(|c| (c.flags, c.stamp)))?;
-        let Some(cell) = cell else { return Ok(Seen::Missing) };
+        let Some(cell) = cell else { return Ok(Presence::Missing) };
         match self.judge(key, cell, Lsn::MAX) {
-            Seen::Undecided(_) if older && self.was_there(state, key, cell)? => Ok(Seen::There),
+            Presence::Undecided(_) if older && self.was_there(state, key, cell)? => {
+                Ok(Presence::There)
+            }
             seen => Ok(seen),
         }
     }
@@ -203,21 +207,21 @@ impl TableTxn {
     }
 
     /// What the newest version of a row says of its clustered key.
-    fn judge(&self, key: &[u8], (flags, stamp): (u8, Stamp), since: Lsn) -> Seen {
+    fn judge(&self, key: &[u8], (flags, stamp): (u8, Stamp), since: Lsn) -> Presence {
         let is_there = flags & cell_flags::DELETED == 0;
         let decided = |left: bool| match (is_there, left) {
-            (true, _) => Seen::There,
-            (false, true) => Seen::Left,
-            (false, false) => Seen::Missing,
+            (true, _) => Presence::There,
+            (false, true) => Presence::Left,
+            (false, false) => Presence::Missing,
         };
         if flags & cell_flags::STAMPED == 0 || stamp.txn == self.inner.id() {
             return decided(false);
         }
         match self.store.txns.state(stamp.txn) {
-            TxnState::Active | TxnState::Prepared => Seen::Undecided(stamp.txn),
-            TxnState::Aborted => Seen::Undone(key.to_vec(), stamp),
+            TxnState::Active | TxnState::Prepared => Presence::Undecided(stamp.txn),
+            TxnState::Aborted => Presence::Undone(key.to_vec(), stamp),
             TxnState::Committed(_) if self.store.txns.is_dead(stamp) => {
-                Seen::Undone(key.to_vec(), stamp)
+                Presence::Undone(key.to_vec(), stamp)
             }
             TxnState::Committed(at) => decided(at > since),
         }

@@ -21,7 +21,7 @@
 
 use crate::buffers::Buffers;
 use crate::foreign::{KeyOf, Link};
-use crate::foreign_look::Seen;
+use crate::foreign_look::Presence;
 use crate::overflow;
 use crate::read::LockWait;
 use crate::table::{Table, TableState, Use};
@@ -302,18 +302,18 @@ impl TableTxn {
             }
             let is_new = self.inner.locked_rows() > before;
             let seen = self.parent_now(link, &there, (of, &key));
-            if let Ok(Seen::There) = seen {
+            if let Ok(Presence::There) = seen {
                 return Ok(is_new.then_some((space, key)));
             }
             if is_new {
                 self.release_parents(vec![(space, key)]);
             }
             match seen? {
-                Seen::There | Seen::Left => {}
-                Seen::Missing => return Err(parent_missing(link, table, &there, values)),
+                Presence::There | Presence::Left => {}
+                Presence::Missing => return Err(parent_missing(link, table, &there, values)),
                 // Without the lock: the other one may be waiting for it.
-                Seen::Undecided(other) => self.wait_txn(other)?,
-                Seen::Undone(key, stamp) => {
+                Presence::Undecided(other) => self.wait_txn(other)?,
+                Presence::Undone(key, stamp) => {
                     self.store.roll_back_on_touch(&there.tree, &key, stamp)?;
                 }
             }
@@ -439,10 +439,10 @@ impl TableTxn {
             self.inner.check_cancel()?;
             let state = child.state();
             match self.child_now(link, &state, values)? {
-                Seen::Missing => return Ok(()),
+                Presence::Missing => return Ok(()),
                 // The scan of a cascade misses rows that others move meanwhile to a key that it has
                 // passed, so it is repeated until there is none.
-                Seen::There | Seen::Undecided(_) if cascades => {
+                Presence::There | Presence::Undecided(_) if cascades => {
                     let rows = self.cascade(left, &child)?;
                     if once || fault_injection::is(Fault::LookedOnce) {
                         return Ok(());
@@ -453,10 +453,10 @@ impl TableTxn {
                         return Err(moves.with("table", &child.layout().def.name));
                     }
                 }
-                Seen::There => return Err(left.refused(&child)),
-                Seen::Left => {}
-                Seen::Undecided(other) => self.wait_txn(other)?,
-                Seen::Undone(key, stamp) => {
+                Presence::There => return Err(left.refused(&child)),
+                Presence::Left => {}
+                Presence::Undecided(other) => self.wait_txn(other)?,
+                Presence::Undone(key, stamp) => {
                     self.store.roll_back_on_touch(&state.tree, &key, stamp)?;
                 }
             }
