@@ -33,6 +33,8 @@ OF_CRATES = [
     ("ChildrenBeforeStamp", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentNotLocked", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentBarrierSkipped", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
+    ("ParentWasThere", "evenkeel-tables", "random_changes_of_equal_parents_equal_the_model"),
+    ("LookedOnce", "evenkeel --test foreign_keys", "a_cascade_meets_rows_that_move_meanwhile"),
     ("ParkedUnseen", "evenkeel", "a_request_just_before_an_actor_leaves_its_thread_is_seen"),
     ("KeyProvedEarly", "evenkeel-tables", "an_addition_waits_for_earlier_writers_and_is_cancelled"),
     ("CascadeSkipsLocked", "evenkeel-tables", "a_cascade_waits_for_rows_that_others_hold"),

@@ -83,6 +83,11 @@ pub enum Fault {
     ParentBarrierSkipped,
     /// A row that refers to another one is written without a lock on the other one's key.
     ParentNotLocked,
+    /// A deleted row counts as the parent of a row, if other rows may have its key.
+    ParentWasThere,
+    /// A look for rows of a key is not repeated if a row has left it meanwhile, nor one behind a
+    /// cascade.
+    LookedOnce,
     /// The dispatcher of shared threads does not look at an actor that has just left its thread.
     ParkedUnseen,
     /// A new foreign key is proved without a wait for transactions that wrote before it.
@@ -150,6 +155,8 @@ impl Fault {
         Fault::ChildrenBeforeStamp,
         Fault::ParentBarrierSkipped,
         Fault::ParentNotLocked,
+        Fault::ParentWasThere,
+        Fault::LookedOnce,
         Fault::ParkedUnseen,
         Fault::KeyProvedEarly,
         Fault::CascadeSkipsLocked,

@@ -210,6 +210,206 @@ fn no_interleaving_and_no_crash_leaves_an_orphan() {
     assert!(met[..3].iter().all(|count| *count > 300), "{met:?}");
 }
 
+/// Parents (id, v, w), of which several have one `v`: an index or the primary key begins with it.
+fn equal_parents(seed: u64) -> TableSpec {
+    let columns = ["id", "v", "w"].map(|name| ColumnSpec::new(name, ColumnType::Int64));
+    let spec = columns.into_iter().fold(TableSpec::new(), TableSpec::column);
+    let by_v = |columns: &[&str]| IndexSpec::new("by_v", columns);
+    match seed % 4 {
+        0 => spec.primary_key(&["id"]).index(by_v(&["v"])),
+        1 => spec.primary_key(&["id"]).index(by_v(&["v", "w"])),
+        2 => spec.primary_key(&["id"]).index(by_v(&["v desc", "w", "id"]).unique()),
+        _ => spec.primary_key(&["v", "id"]),
+    }
+}
+
+/// The primary key of such a parent.
+fn equal_parent(seed: u64, id: i64, v: i64) -> Vec<evenkeel::ValueRef<'static>> {
+    match seed % 4 {
+        3 => vec![Int(v), Int(id)],
+        _ => vec![Int(id)],
+    }
+}
+
+/// Children (id, parent, w) of such parents; entries of their index move with `w`.
+fn children_of_equals() -> TableSpec {
+    let key = ForeignKeySpec::new("parent", &["parent"], "p", &["v"]);
+    let columns = ["id", "parent", "w"].map(|name| ColumnSpec::new(name, ColumnType::Int64));
+    let spec = columns.into_iter().fold(TableSpec::new(), TableSpec::column);
+    spec.primary_key(&["id"]).index(IndexSpec::new("by_parent", &["parent", "w"])).foreign_key(key)
+}
+
+fn orphans_of_equals(db: &Database) -> Vec<Value> {
+    let there: BTreeSet<String> = column(db, "p", 1).iter().map(|v| format!("{v:?}")).collect();
+    let refers = column(db, "c", 1).into_iter();
+    refers.filter(|value| !there.contains(&format!("{value:?}"))).collect()
+}
+
+/// Sessions that insert, move and delete parents with equal values and their children, a power cut
+/// in the middle; returns the orphans.
+fn life_of_equals(seed: u64, met: &Arc<Met>) -> Vec<Value> {
+    let sim = SimEnv::new(seed);
+    let db = if !seed.is_multiple_of(3) { open_lazy(sim.env()) } else { open(sim.env()) };
+    db.create_table("p", &equal_parents(seed)).expect("creates");
+    db.create_table("c", &children_of_equals()).expect("creates");
+    let newest = Arc::new(AtomicI64::new(0));
+    let session = |n: u64| {
+        let newest = newest.clone();
+        let (db, met, rt, disk) = (db.clone(), met.clone(), sim.runtime(), sim.disk().clone());
+        let mut rng = evenkeel_io::Rng::new(seed * 10 + n);
+        let work = move || {
+            let levels = [Isolation::ReadCommitted, Isolation::RepeatableRead];
+            for step in 0..40 {
+                // Values that are no longer among the newest do not come back.
+                let v = newest.load(Ordering::Relaxed) - rng.below(NEWEST) as i64;
+                let (id, w) = (v * 3 + rng.below(3) as i64, Int(rng.below(4) as i64));
+                let at = equal_parent(seed, id, v);
+                let child = Int(n as i64 * 1000 + step);
+                let earlier = Int(rng.below(3) as i64 * 1000 + rng.below(step as u64 + 1) as i64);
+                let level = levels[rng.below(2) as usize];
+                let done = run(&db, level, |txn| {
+                    let (p, c) = (txn.table("p")?, txn.table("c")?);
+                    match rng.below(10) {
+                        0 => {
+                            let v = newest.fetch_add(1, Ordering::Relaxed) + 1;
+                            p.insert(&[Int(v * 3), Int(v), w])?;
+                            p.insert(&[Int(v * 3 + 1), Int(v), w]).map(drop)
+                        }
+                        1 => p.insert(&[Int(id), Int(v), w]).map(drop),
+                        2 => p.update(&at, &[(2, w)]).map(drop),
+                        3..=5 => p.delete(&at).map(drop),
+                        6 => c.update(&[earlier], &[(2, w)]).map(drop),
+                        7 => c.delete(&[earlier]).map(drop),
+                        _ => c.insert(&[child, Int(v), w]).map(drop),
+                    }?;
+                    rt.step();
+                    Ok(())
+                });
+                if disk.is_crashed() {
+                    return;
+                }
+                met.note(&done);
+                if n == 0 && step == 20 && seed.is_multiple_of(2) {
+                    disk.crash_now();
+                    return;
+                }
+            }
+        };
+        Box::new(work) as Box<dyn FnOnce() + Send>
+    };
+    sim.run((0..3).map(session).collect());
+    left_by(sim, db, seed, orphans_of_equals)
+}
+
+#[test]
+fn no_interleaving_and_no_crash_leaves_an_orphan_of_equal_parents() {
+    let met = Arc::new(Met::default());
+    for seed in 1..=200 {
+        let left = life_of_equals(seed, &met);
+        assert!(left.is_empty(), "seed {seed}: children of {left:?} have no parent");
+    }
+    let met = met.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+    println!("committed, without parent, with children, waits and deadlocks: {met:?}");
+    assert!(met[..3].iter().all(|count| *count > 300), "{met:?}");
+}
+
+/// The one parent of a value moves to and fro in its index while children are inserted, and so does
+/// its one child while the parent is deleted: neither is ever missed.
+#[test]
+fn a_look_meets_rows_that_move_meanwhile() {
+    let (moved, looked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    for seed in 1..=100 {
+        let sim = SimEnv::new(seed);
+        let db = open_lazy(sim.env());
+        db.create_table("p", &equal_parents(1)).expect("creates");
+        db.create_table("c", &children_of_equals()).expect("creates");
+        run(&db, Isolation::ReadCommitted, |txn| {
+            (1..=2)
+                .try_for_each(|v| txn.table("p")?.insert(&[Int(v), Int(v), Int(0)]).map(drop))?;
+            txn.table("c")?.insert(&[Int(1), Int(1), Int(0)]).map(drop)
+        })
+        .expect("inserts");
+        let moves = |table: &'static str, id: i64| {
+            let (db, moved) = (db.clone(), moved.clone());
+            let mut rng = evenkeel_io::Rng::new(seed * 10 + id as u64);
+            Box::new(move || {
+                for _ in 0..150 {
+                    // Each key that it leaves is one more that a look passes.
+                    let w = Int(rng.below(24) as i64);
+                    run(&db, Isolation::ReadCommitted, |txn| {
+                        txn.table(table)?.update(&[Int(id)], &[(2, w)]).map(drop)
+                    })
+                    .expect("nobody else changes the row");
+                    moved.fetch_add(1, Ordering::Relaxed);
+                }
+            }) as Box<dyn FnOnce() + Send>
+        };
+        let (looks, looked) = (db.clone(), looked.clone());
+        let look = move || {
+            for n in 0..30 {
+                let read_committed = Isolation::ReadCommitted;
+                let child = run(&looks, read_committed, |txn| {
+                    txn.table("c")?.insert(&[Int(10 + n), Int(2), Int(0)]).map(drop)
+                });
+                assert!(child.is_ok(), "seed {seed}: {child:?}");
+                let parent =
+                    run(&looks, read_committed, |txn| txn.table("p")?.delete(&[Int(1)]).map(drop));
+                let code = parent.expect_err("it has a child").code();
+                assert_eq!(code, Code::RowReferenced, "seed {seed}");
+                looked.fetch_add(2, Ordering::Relaxed);
+            }
+        };
+        sim.run(vec![moves("p", 2), moves("c", 1), Box::new(look)]);
+    }
+    let [moved, looked] = [moved, looked].map(|count| count.load(Ordering::Relaxed));
+    println!("rows moved: {moved}, looks: {looked}");
+    assert_eq!((moved, looked), (30_000, 6_000));
+}
+
+/// Children move in their index while their parent is deleted, which cascades: none is left.
+#[test]
+fn a_cascade_meets_rows_that_move_meanwhile() {
+    let cascaded = AtomicU64::new(0);
+    for seed in 1..=100 {
+        let sim = SimEnv::new(seed);
+        let db = open_lazy(sim.env());
+        db.create_table("p", &equal_parents(seed)).expect("creates");
+        let mut children = children_of_equals();
+        children.foreign_keys[0].on_delete = ReferenceAction::Cascade;
+        db.create_table("c", &children).expect("creates");
+        run(&db, Isolation::ReadCommitted, |txn| {
+            let (p, c) = (txn.table("p")?, txn.table("c")?);
+            (0..4).try_for_each(|v| p.insert(&[Int(v), Int(v), Int(0)]).map(drop))?;
+            (0..16).try_for_each(|id| c.insert(&[Int(id), Int(id / 4), Int(id % 4)]).map(drop))
+        })
+        .expect("inserts");
+        let (moves, deletes) = (db.clone(), db.clone());
+        let mut rng = evenkeel_io::Rng::new(seed);
+        let moving = move || {
+            for _ in 0..100 {
+                let (id, w) = (Int(rng.below(16) as i64), Int(rng.below(6) as i64));
+                // It may be the victim of a deadlock, or find no row.
+                let _ = run(&moves, Isolation::ReadCommitted, |txn| {
+                    txn.table("c")?.update(&[id], &[(2, w)]).map(drop)
+                });
+            }
+        };
+        let deleting = move || {
+            for v in 0..4 {
+                let parent = equal_parent(seed, v, v);
+                let done = run(&deletes, Isolation::ReadCommitted, |txn| {
+                    txn.table("p")?.delete(&parent).map(drop)
+                });
+                assert!(done.is_ok(), "seed {seed}: {done:?}");
+            }
+        };
+        sim.run(vec![Box::new(moving), Box::new(deleting)]);
+        assert_eq!(column(&db, "c", 1), [], "seed {seed}: children without parents");
+        cascaded.fetch_add(db.stats().get(Metric::RowsCascaded), Ordering::Relaxed);
+    }
+    assert_eq!(cascaded.load(Ordering::Relaxed), 1600);
+}
+
 /// F1: a delete that began before a foreign key was made has written its stamp before the first row
 /// of the new table.
 #[test]

@@ -80,6 +80,8 @@ const ELSEWHERE: &[Fault] = &[
     Fault::ChildrenBeforeStamp,
     Fault::ParentBarrierSkipped,
     Fault::ParentNotLocked,
+    Fault::ParentWasThere,
+    Fault::LookedOnce,
     Fault::ParkedUnseen,
     Fault::KeyProvedEarly,
     Fault::CascadeSkipsLocked,

@@ -6,9 +6,9 @@
 //! it is enforced, and the catalog does not have the key yet (`foreign_add`).
 //!
 //! A key names tables and columns by their ids, so renames leave it as it is. It needs an index of
-//! the child, or its clustered key, that begins with its columns, and a unique key of the parent
-//! that has exactly its columns. A definition for which this does not hold is refused, and so is a
-//! later change after which it would not hold.
+//! the child, or its clustered key, that begins with its columns, and one of the parent that begins
+//! with the parent's columns; the parent's need not be unique. A definition for which this does not
+//! hold is refused, and so is a later change after which it would not hold.
 
 use crate::schema::{TableDef, TableSpec};
 use crate::table::Table;
@@ -100,7 +100,7 @@ pub struct Awaited {
     pub columns: Vec<String>,
 }
 
-/// The key of the parent that has a foreign key's columns.
+/// The key of a table that begins with a foreign key's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyOf {
     /// The clustered key.
@@ -111,6 +111,10 @@ pub(crate) enum KeyOf {
 
 pub(crate) fn invalid(name: &str, why: impl std::fmt::Display) -> Error {
     Error::new(Code::ForeignKeyInvalid).with("constraint", name).with("why", why)
+}
+
+fn is_valid(state: IndexState) -> bool {
+    matches!(state, IndexState::Valid(_))
 }
 
 /// True if both columns have the same values; lengths may differ.
@@ -139,37 +143,24 @@ pub(crate) fn missing(table: &str, name: &str) -> Error {
 }
 
 impl ForeignKeyDef {
-    /// The key of the parent that has exactly its columns, in any order.
+    /// The key of the parent that begins with the parent's columns, in any order: the clustered key
+    /// or the first such index, as InnoDB chooses. An index that is added while rows are written
+    /// comes last, so operations with the states before and after it lock in the same key.
     pub(crate) fn parent_key(&self, parent: &TableDef) -> Option<KeyOf> {
-        let is = |parts: &[PartEntry]| {
-            parts.len() == self.columns.len()
-                && parts.iter().all(|part| {
-                    part.prefix == 0 && self.columns.iter().any(|(_, id)| *id == part.column)
-                })
-        };
-        if !parent.entry.hidden_key && is(&parent.entry.primary) {
+        let begins = |parts: &[PartEntry]| self.begin(parts, |pair| pair.1);
+        if !parent.entry.hidden_key && begins(&parent.entry.primary) {
             return Some(KeyOf::Clustered);
         }
-        let valid = |state| matches!(state, IndexState::Valid(_));
-        let found = parent
-            .indexes
-            .iter()
-            .position(|i| i.entry.unique && valid(i.entry.state) && is(&i.entry.parts));
-        found.map(KeyOf::Index)
+        let index =
+            parent.indexes.iter().position(|i| is_valid(i.entry.state) && begins(&i.entry.parts));
+        index.map(KeyOf::Index)
     }
 
     /// The key of the child that begins with its columns, in any order.
     pub(crate) fn child_key(&self, child: &TableDef) -> Option<KeyOf> {
-        let begins = |parts: &[PartEntry]| {
-            parts.get(..self.columns.len()).is_some_and(|parts| {
-                parts.iter().all(|part| {
-                    part.prefix == 0 && self.columns.iter().any(|(id, _)| *id == part.column)
-                })
-            })
-        };
-        let valid = |state| matches!(state, IndexState::Valid(_));
+        let begins = |parts: &[PartEntry]| self.begin(parts, |pair| pair.0);
         let index =
-            child.indexes.iter().position(|i| valid(i.entry.state) && begins(&i.entry.parts));
+            child.indexes.iter().position(|i| is_valid(i.entry.state) && begins(&i.entry.parts));
         let clustered = !child.entry.hidden_key && begins(&child.entry.primary);
         index.map(KeyOf::Index).or(clustered.then_some(KeyOf::Clustered))
     }
@@ -178,6 +169,16 @@ impl ForeignKeyDef {
     pub(crate) fn of_chunked(&self, table: &TableDef) -> Error {
         let error = Error::new(Code::ChunkedTable).with("table", &table.name);
         error.with("constraint", &self.name).with("why", "a chunked table has no foreign keys")
+    }
+
+    /// True if a table's key begins with its columns, whole and in any order; `side` takes the
+    /// table's column of a pair.
+    fn begin(&self, parts: &[PartEntry], side: impl Fn(&(u16, u16)) -> u16) -> bool {
+        parts.get(..self.columns.len()).is_some_and(|parts| {
+            parts.iter().all(|part| {
+                part.prefix == 0 && self.columns.iter().any(|pair| side(pair) == part.column)
+            })
+        })
     }
 
     /// Checks that the child has what the key needs of it.
@@ -230,7 +231,7 @@ impl ForeignKeyDef {
         }
         let Some(parent_key) = self.parent_key(parent) else {
             return Err(format!(
-                "table {} has no primary key and no unique index of exactly these columns",
+                "table {} has no primary key and no index that begins with these columns",
                 parent.name
             ));
         };

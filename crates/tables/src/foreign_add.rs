@@ -19,7 +19,7 @@ use crate::alter::TableChange;
 use crate::build::{BuildPhase, BuildProgress};
 use crate::foreign::ForeignKeySpec;
 use crate::foreign::{KeyOf, Link, LinkList, foreign_key_of, invalid};
-use crate::range::Range;
+use crate::range::{ByteRange, Range};
 use crate::read::ReadView;
 use crate::row::Row;
 use crate::schema::TableSpec;
@@ -308,10 +308,27 @@ impl<'p> Proof<'p> {
         last.clear();
         last.extend_from_slice(&key[..len]);
         // Without bytes a part is NULL: such a row refers to nothing.
-        if wanted.is_empty() || self.parents.has(&wanted)? {
+        if wanted.is_empty() || self.has_parent(&wanted)? {
             return Ok(());
         }
         Err(self.orphan(pk)?)
+    }
+
+    fn has_parent(&mut self, key: &[u8]) -> Result<bool> {
+        match self.parents.of {
+            KeyOf::Index(index) => self.parents.has(index, key),
+            KeyOf::Clustered if self.parts.len() == self.parents.state.layout.key.len() => {
+                let Parents { state, view, .. } = &self.parents;
+                self.store.read(state, key, view, &mut Row::new())
+            }
+            KeyOf::Clustered => {
+                let parent = self.link.parent()?;
+                let range = ByteRange::under(key);
+                let mut scan =
+                    self.txn.scan_bytes(&parent, range, evenkeel_tree::Direction::Forward)?;
+                scan.next(&mut Row::new())
+            }
+        }
     }
 
     /// The error that names a row without a parent.
@@ -353,7 +370,7 @@ fn parts_of(
         let at = own.iter().position(|part| child.columns[part.column].id == pair.0)?;
         Some(Part { at, of_child: own[at], of_parent: *of_parent })
     };
-    parent.key_parts(of_parent).iter().map(part).collect()
+    parent.key_parts(of_parent).iter().take(link.key.columns.len()).map(part).collect()
 }
 
 /// Appends the parent's key that belongs to a key of the child, or nothing if a part is NULL.
@@ -394,20 +411,25 @@ struct Parents<'p> {
 }
 
 impl Parents<'_> {
-    fn has(&mut self, key: &[u8]) -> Result<bool> {
-        let KeyOf::Index(index) = self.of else {
-            return self.store.read(&self.state, key, &self.view, &mut Row::new());
-        };
+    /// Whether the index has an entry whose key begins with these bytes.
+    fn has(&mut self, index: usize, key: &[u8]) -> Result<bool> {
+        if self.is_found(key) {
+            return Ok(true);
+        }
         if self.at.as_deref().is_none_or(|at| at > key) {
             return self.search(index, key);
         }
         for _ in 0..PASSED_MAX {
             if self.at.as_deref().is_none_or(|at| at >= key) {
-                return Ok(self.at.as_deref() == Some(key));
+                return Ok(self.is_found(key));
             }
             self.advance()?;
         }
         self.search(index, key)
+    }
+
+    fn is_found(&self, key: &[u8]) -> bool {
+        self.at.as_deref().is_some_and(|at| at.starts_with(key))
     }
 
     fn search(&mut self, index: usize, key: &[u8]) -> Result<bool> {
@@ -416,7 +438,7 @@ impl Parents<'_> {
         let snapshot = Snapshot::committed_at(self.view.snapshot.at);
         self.cursor = Some(self.store.runs.cursor(id, range, Direction::Forward, snapshot)?);
         self.advance()?;
-        Ok(self.at.as_deref() == Some(key))
+        Ok(self.is_found(key))
     }
 
     fn advance(&mut self) -> Result<()> {

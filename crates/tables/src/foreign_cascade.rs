@@ -31,8 +31,8 @@ use evenkeel_tree::Direction;
 use std::sync::Arc;
 
 impl TableTxn {
-    /// Changes the rows of the child that refer to a key that was left.
-    pub(crate) fn cascade(&mut self, left: &LeftKey, child: &Arc<Table>) -> Result<()> {
+    /// Changes the rows of the child that refer to a key that was left; returns their number.
+    pub(crate) fn cascade(&mut self, left: &LeftKey, child: &Arc<Table>) -> Result<u64> {
         let (table, updates) = (left.table.clone(), left.new.is_some());
         self.cascade.push(CascadeStep { table, updates, link: left.link.clone() });
         // What the operation above has waited for and changed is settled when it ends.
@@ -44,20 +44,21 @@ impl TableTxn {
         done
     }
 
-    fn cascade_rows(&mut self, left: &LeftKey, child: &Arc<Table>) -> Result<()> {
-        let Some(mut scan) = self.children(left, child)? else { return Ok(()) };
-        let (mut row, mut is_checked) = (Row::new(), false);
+    fn cascade_rows(&mut self, left: &LeftKey, child: &Arc<Table>) -> Result<u64> {
+        let Some(mut scan) = self.children(left, child)? else { return Ok(0) };
+        let (mut row, mut rows) = (Row::new(), 0);
         while scan.next(&mut row)? {
-            if !std::mem::replace(&mut is_checked, true) {
+            if rows == 0 {
                 self.check_chain(left, child)?;
             }
+            rows += 1;
             // Simulations switch threads between the lock and the change.
             self.store.rt.step();
             self.cascade_row(left, child, &row)?;
             self.store.rt.metrics.add(Metric::RowsCascaded, 1);
             scan.unlock();
         }
-        Ok(())
+        Ok(rows)
     }
 
     /// A scan that locks the rows of the child that refer to the key; none if no row can.

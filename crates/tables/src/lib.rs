@@ -25,6 +25,7 @@ mod foreign;
 mod foreign_add;
 mod foreign_cascade;
 mod foreign_ddl;
+mod foreign_look;
 mod foreign_names;
 mod foreign_rows;
 mod gate;

@@ -154,6 +154,13 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
+    /// The keys that begin with these bytes.
+    pub(crate) fn under(prefix: &[u8]) -> ByteRange {
+        let mut end = prefix.to_vec();
+        let upper = prefix_successor(&mut end).then_some(end);
+        ByteRange { lower: prefix.to_vec(), upper }
+    }
+
     /// True if no key is inside.
     pub fn is_empty(&self) -> bool {
         self.upper.as_ref().is_some_and(|u| *u <= self.lower)

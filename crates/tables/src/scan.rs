@@ -646,6 +646,22 @@ impl TableTxn {
         Ok(scan)
     }
 
+    /// A scan of the rows whose clustered key lies in `range`.
+    ///
+    /// # Errors
+    /// `TableTooNew`.
+    pub(crate) fn scan_bytes(
+        &mut self,
+        table: &Arc<Table>,
+        range: ByteRange,
+        direction: Direction,
+    ) -> Result<Scan> {
+        self.enter(table, Use::Read)?;
+        let view = self.view_of(table)?;
+        let of = (self.store.clone(), self.inner.clone());
+        Ok(Scan::over(of, table.state(), view, range, direction))
+    }
+
     /// A scan of the index at position `index` of the layout. `keys_only`: the caller wants only
     /// columns of the index and the primary key, so the table is not visited.
     ///

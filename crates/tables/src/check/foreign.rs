@@ -3,9 +3,11 @@
 use super::{Checker, PROBLEMS_MAX, hex};
 use crate::foreign::{KeyOf, Link};
 use crate::foreign_rows::{parent_key, values_of};
+use crate::range::ByteRange;
 use crate::row::Row;
 use evenkeel_base::Result;
-use evenkeel_runs::{Direction, KeyRange};
+use evenkeel_runs::KeyRange;
+use evenkeel_tree::Direction;
 use std::sync::Arc;
 
 impl Checker<'_> {
@@ -44,12 +46,10 @@ impl Checker<'_> {
         let parent = link.parent()?;
         let state = parent.state();
         let layout = &state.layout;
-        let parts = match link.key.parent_key(&layout.def) {
-            Some(KeyOf::Index(at)) => &layout.indexes[at].parts,
-            _ => &layout.key,
-        };
-        let (name, of) = (&link.key.name, &layout.def.name);
-        if parts.iter().any(|part| part.part.form.is_missing()) {
+        let of = link.key.parent_key(&layout.def).unwrap_or(KeyOf::Clustered);
+        let parts = layout.key_parts(of);
+        let (name, parent_name) = (&link.key.name, &layout.def.name);
+        if parts.iter().take(link.key.columns.len()).any(|part| part.part.form.is_missing()) {
             let table = &self.name;
             self.report.notes.push(format!(
                 "table {table}: foreign key {name}: weights of a collation cannot be made here: \
@@ -66,14 +66,17 @@ impl Checker<'_> {
             };
             let is_there = match parent_key(link, &state, &values)? {
                 None => false,
-                Some((_, KeyOf::Clustered, key)) => {
+                Some((_, KeyOf::Clustered, key)) if link.key.columns.len() == parts.len() => {
                     check.txn.get_by_key(&parent, &key, &mut found)?
+                }
+                Some((_, KeyOf::Clustered, key)) => {
+                    let (under, forward) = (ByteRange::under(&key), Direction::Forward);
+                    check.txn.scan_bytes(&parent, under, forward)?.next(&mut found)?
                 }
                 Some((_, KeyOf::Index(at), key)) => {
                     let (index, range) = (layout.indexes[at].id, KeyRange::prefix(&key));
-                    let runs = &check.store.runs;
-                    let mut cursor =
-                        runs.cursor(index, range, Direction::Forward, check.snapshot)?;
+                    let (runs, forward) = (&check.store.runs, evenkeel_runs::Direction::Forward);
+                    let mut cursor = runs.cursor(index, range, forward, check.snapshot)?;
                     cursor.next()?.is_some()
                 }
             };
@@ -82,14 +85,16 @@ impl Checker<'_> {
                 if missing <= PROBLEMS_MAX {
                     let pk = hex(row.key());
                     check.problem(format!(
-                        "foreign key {name}: row of pk {pk} refers to no row of {of}"
+                        "foreign key {name}: row of pk {pk} refers to no row of {parent_name}"
                     ));
                 }
             }
             Ok(())
         })?;
         if missing > PROBLEMS_MAX {
-            self.problem(format!("foreign key {name}: {missing} rows refer to no row of {of}"));
+            self.problem(format!(
+                "foreign key {name}: {missing} rows refer to no row of {parent_name}"
+            ));
         }
         self.report.rows_without_parent += missing as u64;
         Ok(())

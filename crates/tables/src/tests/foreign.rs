@@ -216,6 +216,10 @@ fn a_parent_row_is_changed_while_rows_refer_to_it() {
 fn impossible_keys_are_refused_at_creation() {
     let db = Db::new();
     family(&db);
+    let columns = ["k", "n"].map(|name| column(name, ColumnType::Int64));
+    let second = columns.into_iter().fold(TableSpec::new(), TableSpec::column);
+    let second = second.index(IndexSpec::new("n", &["k desc", "n"]).unique());
+    db.store.create_table("q", &second).unwrap();
     let create = |change: &dyn Fn(TableSpec) -> TableSpec| {
         db.store.create_table("x", &change(child_spec())).map(|_| ())
     };
@@ -234,7 +238,7 @@ fn impossible_keys_are_refused_at_creation() {
         (key(&["parent"], "p", &["id", "n"]), Code::ForeignKeyInvalid, "parent_columns=2"),
         (key(&[], "p", &[]), Code::ForeignKeyInvalid, "columns=0"),
         (key(&["parent", "parent"], "p", &["id", "n"]), Code::ForeignKeyInvalid, "twice"),
-        (key(&["parent"], "c", &["parent"]), Code::ForeignKeyInvalid, "no unique index"),
+        (key(&["parent"], "q", &["n"]), Code::ForeignKeyInvalid, "no index that begins"),
         (
             ForeignKeySpec { name: String::new(), ..key(&["parent"], "p", &["id"]) },
             Code::NameInvalid,
@@ -266,7 +270,7 @@ fn impossible_keys_are_refused_at_creation() {
     };
     refused(many(most + 1), Code::ForeignKeyInvalid, &["count=65", "limit=64"]);
     many(most).unwrap();
-    assert_eq!(db.store.table_names(), ["c", "p", "x"]);
+    assert_eq!(db.store.table_names(), ["c", "p", "q", "x"]);
 }
 
 #[test]

@@ -18,6 +18,8 @@ mod foreign_add;
 mod foreign_cascade;
 mod foreign_cascade_model;
 mod foreign_model;
+mod foreign_parents;
+mod foreign_parents_model;
 mod found_by;
 mod handles;
 mod hot_row;
