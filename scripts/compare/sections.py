@@ -6,6 +6,7 @@ import alter
 import sysbench
 from churn import queue
 from empty import add_drop
+from existing import existing
 from hot import hot
 from inserts import insert_cached, insert_io_bound
 from kill import kills
@@ -68,7 +69,7 @@ def io_bound(base, plan, seen):
 
 SECTIONS = {"memory": in_memory, "io": io_bound, "insert": insert_cached,
             "insert-io": insert_io_bound, "ddl": alter.add_index, **alter.PARTS,
-            "ddl-small": small_builds, "empty": add_drop,
+            "ddl-small": small_builds, "empty": add_drop, "existing": existing,
             "long": long, "long-writes": long_writes, "long-inserts": long_inserts,
             "open": open_loop, "restart": restart, "kill": kills, "queue": queue,
             "hot": hot}
