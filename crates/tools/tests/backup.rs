@@ -2,8 +2,8 @@
 
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{
-    Access, ColumnSpec, ColumnType, Database, Direction, Geometry, IndexSpec, Isolation, Options,
-    Row, TableSpec, Value,
+    Access, Code, ColumnSpec, ColumnType, Database, Direction, ForeignKeySpec, Geometry, IndexSpec,
+    Isolation, Options, ReferenceAction, Row, TableSpec, Value,
 };
 use evenkeel_tools::{Outcome, backup, check};
 use std::collections::BTreeMap;
@@ -198,4 +198,47 @@ fn bases_are_found_by_the_name_of_the_backup_in_the_directories_of_other_days() 
     assert_eq!(backup::verify(&lone, &[&at("lone")]).outcome, Outcome::Damaged);
     let found = backup::verify(&lone, &[&at("archive")]);
     assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+}
+
+/// The first foreign key comes between a full backup and an incremental one; another key waits for
+/// its parent.
+#[test]
+fn a_restored_directory_has_its_foreign_keys() {
+    let place = tempfile::tempdir().expect("dir");
+    let at = |name: &str| place.path().join(name);
+    fill(&at("db"));
+    assert_eq!(backup::take(&at("db"), &at("full"), None).outcome, Outcome::Clean);
+    let key = |name: &str, parent: &str| ForeignKeySpec::new(name, &["up"], parent, &["id"]);
+    let cascades = key("of_t", "t").on_delete(ReferenceAction::Cascade);
+    let waits = ForeignKeySpec { may_await: true, ..key("of_later", "later") };
+    let int = |name: &str| ColumnSpec::new(name, ColumnType::Int64);
+    let spec = TableSpec::new().column(int("id")).column(int("up")).primary_key(&["id"]);
+    let spec = spec.index(IndexSpec::new("by_up", &["up"]));
+    let db = Database::open_with(at("db"), options()).expect("opens");
+    db.create_table("c", &spec.clone().foreign_key(cascades)).expect("creates");
+    db.create_table("w", &spec.foreign_key(waits)).expect("creates");
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+    for id in 0..200 {
+        txn.table("c").expect("there").insert(&[Int(id), Int(id % 100)]).expect("inserts");
+    }
+    txn.commit().expect("commits");
+    db.close().expect("closes");
+    let found = backup::take(&at("db"), &at("more"), Some(&at("full")));
+    assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+    let found = backup::restore(&at("more"), &at("new"), &[]);
+    assert_eq!(found.outcome, Outcome::Clean, "{}", found.text);
+    assert_eq!(check(&at("new")).outcome, Outcome::Clean);
+    let db = Database::open_with(at("new"), options()).expect("opens");
+    let txn = db.begin(Isolation::ReadCommitted, Access::ReadWrite).expect("begins");
+    for (table, up) in [("c", 9_000), ("w", 1)] {
+        let refused = txn.table(table).expect("there").insert(&[Int(500), Int(up)]);
+        assert_eq!(refused.expect_err("an orphan").code(), Code::ParentRowMissing, "{table}");
+    }
+    assert!(txn.table("t").expect("there").delete(&[Int(7)]).expect("deletes"));
+    let left = txn.table("c").expect("there").scan(.., Direction::Forward).expect("scans");
+    assert_eq!(left.count().expect("counts"), 198, "7 and 107 refer to the row");
+    drop(txn);
+    let def = db.definition("w").expect("there");
+    let awaited = def.foreign_keys[0].awaited.as_ref().map(|awaited| &*awaited.table);
+    assert_eq!(awaited, Some("later"));
 }
