@@ -253,8 +253,13 @@ impl Store {
                 // Behind the new link, because operations that meet the old one look for it.
                 LinkList::replace(&link);
             }
-            let tree = child.state().tree.clone();
-            child.publish(&self.rt, TableState { layout, tree });
+            let state = child.state();
+            // The barrier for another key of the same statement may have come between.
+            let layout = match layout.epoch == state.layout.epoch + 1 {
+                true => layout,
+                false => self.next_layout(&state.layout, TableDef::clone(&layout.def))?,
+            };
+            child.publish(&self.rt, TableState { layout, tree: state.tree.clone() });
         }
         // Operations of the parent that do not know its new children have ended.
         match parent.filter(|parent| parent.links.get().is_some()) {
