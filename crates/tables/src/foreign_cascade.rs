@@ -119,8 +119,9 @@ impl TableTxn {
             }
             (ReferenceAction::Cascade, Some(new)) => {
                 let value = |at: usize| new[at].as_ref();
-                let changes = changes(left, &child.state(), value)?;
-                self.update_row(child, Target::read(row), &changes).map(|_| ())
+                changes(left, &child.state(), value).and_then(|changes| {
+                    self.update_row(child, Target::read(row), &changes).map(|_| ())
+                })
             }
             _ => {
                 let changes = changes(left, &child.state(), |_| ValueRef::Null)?;
@@ -143,11 +144,22 @@ impl TableTxn {
 }
 
 /// The changes of a row of the child: the columns of the key get these values.
+///
+/// # Errors
+/// `NullNotAllowed`: an update itself does not check this.
 fn changes<'v>(
     left: &LeftKey,
     state: &TableState,
     value: impl Fn(usize) -> ValueRef<'v>,
 ) -> Result<Vec<(usize, ValueRef<'v>)>> {
     let pairs = left.link.key.columns.iter().enumerate();
-    pairs.map(|(at, pair)| Ok((position(state, pair.0)?, value(at)))).collect()
+    let change = |(at, pair): (usize, &(u16, u16))| {
+        let (to, value) = (position(state, pair.0)?, value(at));
+        let column = &state.layout.columns[to];
+        match matches!(value, ValueRef::Null) && !column.entry.nullable {
+            true => Err(Error::new(Code::NullNotAllowed).with("column", &column.name)),
+            false => Ok((to, value)),
+        }
+    };
+    pairs.map(change).collect()
 }

@@ -135,6 +135,20 @@ fn parents_without_a_value_are_nobodys() {
     txn.update(&children, &[Int(2)], &[(1, Null)]).unwrap();
     txn.update(&parents, &[Int(3)], &[(1, Null)]).unwrap();
     refused(txn.insert(&children, &[Int(3), Int(6)]), Code::ParentRowMissing, &[]);
+    commit(txn);
+    // A value that the child's column does not take.
+    let mut strict = super::foreign_parents::children(key().on_update(Cascade));
+    strict.columns[1].nullable = false;
+    strict.foreign_keys[0].name = "strict".to_string();
+    let strict = db.store.create_table("strict", &strict).unwrap();
+    let mut txn = db.begin();
+    txn.insert(&strict, &[Int(1), Int(5)]).unwrap();
+    refused(
+        txn.update(&parents, &[Int(1)], &[(1, Null)]),
+        Code::RowReferenced,
+        &["does not fit", "column=up"],
+    );
+    check_indexes(&mut txn, &strict);
 }
 
 /// One of several rows cascades, although another one has the same values: so does InnoDB.
@@ -185,6 +199,25 @@ fn rows_refer_to_rows_of_their_own_table() {
     assert!(txn.delete(&t, &[Int(1)]).unwrap());
     assert!(txn.delete(&t, &[Int(2)]).unwrap());
     refused(txn.insert(&t, &[Int(4), Int(6), Int(5)]), Code::ParentRowMissing, &["key=Int(5)"]);
+}
+
+/// The second one is made while a key of the first one waits for it.
+#[test]
+fn two_tables_refer_to_each_other() {
+    let db = Db::new();
+    let spec = |name: &str, parent: &str| {
+        let key = ForeignKeySpec::new(name, &["up"], parent, &["id"]);
+        children(ForeignKeySpec { may_await: true, ..key })
+    };
+    let a = db.store.create_table("a", &spec("to_b", "b")).unwrap();
+    let b = db.store.create_table("b", &spec("to_a", "a")).unwrap();
+    let mut txn = db.begin();
+    txn.insert(&a, &[Int(1), Null]).unwrap();
+    txn.insert(&b, &[Int(2), Int(1)]).unwrap();
+    txn.update(&a, &[Int(1)], &[(1, Int(2))]).unwrap();
+    refused(txn.insert(&a, &[Int(3), Int(3)]), Code::ParentRowMissing, &["to_b"]);
+    refused(txn.delete(&a, &[Int(1)]), Code::RowReferenced, &["to_a"]);
+    refused(txn.delete(&b, &[Int(2)]), Code::RowReferenced, &["to_b"]);
 }
 
 /// An undecided parent row is waited for only if there is no other one.
