@@ -693,6 +693,16 @@ fn tables_are_renamed_emptied_and_dropped_with_their_chunks() {
     let (table, all) = filled(&db);
     let mut txn = db.begin();
     assert_eq!(rows(&mut txn, &table), all);
+    drop(txn);
+    // Dropped chunks that wait for a snapshot go with their table, once.
+    let keeps = db.store.txns.snapshot();
+    assert!(drop_before(&db, 500).dropped.len() >= 5 && db.store.chunks_waiting() >= 5);
+    db.store.drop_table("r").unwrap();
+    assert_eq!((db.store.pages.trees().len(), db.store.chunks_waiting()), (1, 0));
+    drop(keeps);
+    let (table, all) = filled(&db);
+    assert_eq!(rows(&mut db.begin(), &table), all);
+    assert_eq!(db.store.check_table("r").unwrap().problems, Vec::<String>::new());
 }
 
 #[test]
