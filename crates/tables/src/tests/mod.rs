@@ -6,6 +6,7 @@ mod build;
 mod cancelling;
 mod chunks;
 mod chunks_model;
+mod chunks_refused;
 mod collated;
 mod counting;
 mod ddl;
