@@ -149,6 +149,7 @@ public:
     return nullptr;
   }
   bool is_open() const { return m_is_open; }
+  bool is_versioned() const { return m_is_open && m_share.versioned; }
 
 private:
   std::string m_db, m_table, m_path;
@@ -302,6 +303,22 @@ static bool name_is_taken(const std::string &name, const std::string &made, cons
   return false;
 }
 
+/* The server deletes such a row by an update of its end, which leaves the other columns, and with them the key. */
+static const char *const versioned_parent= "its parent is system-versioned, where deleted rows would count";
+
+/* The name of a key of another table that refers to this one, or waits for it; empty without one. */
+static std::string key_to(const std::string &made, const std::string &replaced)
+{
+  std::vector<std::string> tables;
+  calling_back([&] { ek_tables(evenkeel_db, &tables, callback<add_name>); });
+  for (const std::string &table : tables)
+    if (table != made && table != replaced)
+      for (const Foreign_key_of &key : foreign_keys_of(table, false))
+        if (key.parent == made || key.parent == replaced)
+          return key.name;
+  return std::string();
+}
+
 int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, const std::string &made)
 {
   const LEX_CSTRING &given= key->constraint_name;
@@ -343,6 +360,8 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
     definition.reset(new Definition_of(thd, parent));
   if (definition && !definition->is_open())
     return refuse(thd, name, "the definition of its parent " + shown + " cannot be read");
+  if (is_own ? form->versioned() : definition && definition->is_versioned())
+    return refuse(thd, name, versioned_parent);
   std::vector<ek_bytes> columns, parent_columns;
   List_iterator_fast<Key_part_spec> own(const_cast<Foreign_key *>(key)->columns),
     others(const_cast<Foreign_key *>(key)->ref_columns);
@@ -400,6 +419,12 @@ int Foreign_specs::collect(THD *thd, const std::string &made, const TABLE *form,
   {
     m_replaced= name_in_engine(altered->db, altered->table_name);
     m_number= highest_number(m_replaced, m_table);
+  }
+  if (form->versioned() && !(info->options & HA_LEX_CREATE_TMP_TABLE && !is_copy(made)))
+  {
+    const std::string to_it= key_to(made, m_replaced);
+    if (!to_it.empty())
+      return refuse(thd, to_it, versioned_parent);
   }
   while (Key *key= keys++)
   {
