@@ -307,8 +307,7 @@ def catalog(pages, root):
         elif kind == "2":
             position, ty, flags = r.varint(), (r.number(1), *r.varints(2)), r.number(1)
             added, dropped = r.varints(2)
-            default = key_part(Reader(r.bytes()), ty, True, False) if flags & 2 else "NULL"
-            table.columns[int(item)] = (position, ty, flags & 1, default, added, dropped)
+            table.columns[int(item)] = (position, ty, flags & 1, key_part(Reader(r.bytes()), ty, True, False) if flags & 2 else "NULL", added, dropped)
         elif kind == "10": table.chunks.append((r.varint(), r.number(8), r.number(8), r.varint(), [r.varints(2) for _ in range(r.varint())]))
         elif kind == "3":
             _, state, _ = r.number(1), r.number(1), r.varint()
