@@ -278,6 +278,8 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
       return "a column unknown to the engine";
     if (field->real_maybe_null() && !(there.flags & EK_NULLABLE))
       return "NULL in a column of a key";
+    if (takes_null_of_cascade(m_name, info, field, was, there.flags & EK_NULLABLE))
+      return "NOT NULL where a cascade may write NULL";
     if (now.a > there.a)
       wider.push_back({text(was->field_name), now.a});
   }

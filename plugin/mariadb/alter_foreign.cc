@@ -48,6 +48,45 @@ bool adds_key_of_new_column(const TABLE *altered, const std::vector<const Field 
   return false;
 }
 
+/* True if a foreign key that is there and stays, or that is added, may set a column to NULL: `was` and `now` are its
+   names before and after the change. */
+static bool may_be_set_null(const std::string &table, Alter_info *info, const LEX_CSTRING &was, const LEX_CSTRING &now)
+{
+  /* The engine's actions; the server's have other numbers. */
+  const uint8_t cascade= 2, set_null= 3;
+  const std::vector<std::string> dropped= dropped_keys(table, info);
+  for (const Foreign_key_of &key : foreign_keys_of(table, false))
+    if (key.on_update >= cascade || key.on_delete == set_null)
+      if (std::find(dropped.begin(), dropped.end(), key.name) == dropped.end())
+        for (const std::string &column : key.columns)
+          if (!my_strcasecmp(system_charset_info, column.c_str(), was.str))
+            return true;
+  List_iterator_fast<Key> keys(info->key_list);
+  while (Key *key= keys++)
+  {
+    if (key->type != Key::FOREIGN_KEY || key->old)
+      continue;
+    const Foreign_key *added= static_cast<const Foreign_key *>(key);
+    if (added->update_opt != FK_OPTION_CASCADE && added->update_opt != FK_OPTION_SET_NULL &&
+        added->delete_opt != FK_OPTION_SET_NULL)
+      continue;
+    List_iterator_fast<Key_part_spec> parts(key->columns);
+    while (const Key_part_spec *part= parts++)
+      if (!my_strcasecmp(system_charset_info, part->field_name.str, now.str))
+        return true;
+  }
+  return false;
+}
+
+/* A column that was in no key when its table was made, or that took NULL, is nullable to the engine. Only there can a
+   cascade be refused, so such a column of a cascade becomes NOT NULL by copying, which makes it so to the engine too. */
+bool takes_null_of_cascade(const std::string &table, Alter_inplace_info *info, const Field *field, const Field *was,
+                           bool is_nullable)
+{
+  return info->handler_flags & (ALTER_COLUMN_NOT_NULLABLE | ALTER_ADD_FOREIGN_KEY) && is_nullable &&
+         !field->real_maybe_null() && may_be_set_null(table, info->alter_info, was->field_name, field->field_name);
+}
+
 /* True if the new definition has no column in place of this one. */
 static bool is_dropped(const Field *field, Alter_inplace_info *info)
 {

@@ -83,6 +83,11 @@ std::vector<std::string> dropped_keys(const std::string &table, Alter_info *info
 /* True if an ALTER adds a foreign key with a column that it makes or renames; `old` has the columns of before. */
 bool adds_key_of_new_column(const TABLE *altered, const std::vector<const Field *> &old, Alter_info *info);
 
+/* Of an ALTER in place: true if a column takes no NULL afterwards, while the engine would let a cascade write one.
+   `is_nullable`: to the engine. */
+bool takes_null_of_cascade(const std::string &table, Alter_inplace_info *info, const Field *field, const Field *was,
+                           bool is_nullable);
+
 /* Raises InnoDB's error for an index that an ALTER of a table drops and a key needs; false if the error is another. */
 bool raise_needed_index(const ek_error &error, const std::string &table, Alter_inplace_info *info);
 
