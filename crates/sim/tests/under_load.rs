@@ -275,8 +275,10 @@ fn writers_keep_three_quarters_of_their_rate_beside_a_large_compaction() {
         let seen = Seen::during("none", (1, 20_000), 0, seed);
         let (halves, mean) =
             (seen.halves(seen.begun, seen.ended), seen.rate(seen.begun, seen.ended));
-        let least = halves.iter().min().expect("some");
-        assert!(*least * 4 >= mean * 3, "{least} of {mean} commits a second: {halves:?}");
+        // The worst second, which begins with any half one.
+        let seconds = halves.windows(2).map(|pair| (pair[0] + pair[1]) / 2);
+        let least = seconds.min().expect("some");
+        assert!(least * 4 >= mean * 3, "{least} of {mean} commits a second: {halves:?}");
         let [before, after, _] = seen.counts;
         assert!(after[1] - before[1] > 50, "compactions: {before:?} {after:?}");
     }
