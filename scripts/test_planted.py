@@ -30,7 +30,7 @@ OF_CRATES = [
     ("ChangedBelowEndNotCopied", "evenkeel", "a_change_between_the_redo_and_the_end_of_the_base_is_copied"),
     ("RunOfBaseNotRestored", "evenkeel", "runs_of_the_base_are_not_copied_again_and_are_restored"),
     ("AnyBaseTaken", "evenkeel", "a_missing_or_wrong_base_is_refused_by_verify_and_restore"),
-    ("ChildrenBeforeStamp", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
+    ("ChildrenBeforeStamp", "evenkeel --test foreign_keys", "no_interleaving_and_no_crash_leaves_an_orphan"),
     ("ParentNotLocked", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentBarrierSkipped", "evenkeel --test foreign_keys", "a_new_foreign_key_waits_for_deletes_that_do_not_know_it"),
     ("ParentWasThere", "evenkeel-tables", "random_changes_of_equal_parents_equal_the_model"),
