@@ -78,8 +78,9 @@ static bool may_be_set_null(const std::string &table, Alter_info *info, const LE
   return false;
 }
 
-/* A column that was in no key when its table was made, or that took NULL, is nullable to the engine. Only there can a
-   cascade be refused, so such a column of a cascade becomes NOT NULL by copying, which makes it so to the engine too. */
+/* To the engine a column is nullable if it took NULL, or was in no key, when its table was made. The engine writes the
+   NULL of a cascade without asking the server. So such a column becomes NOT NULL by copying: to the engine, too, the
+   copy's column takes no NULL. */
 bool takes_null_of_cascade(const std::string &table, Alter_inplace_info *info, const Field *field, const Field *was,
                            bool is_nullable)
 {

@@ -146,7 +146,7 @@ impl TableTxn {
 /// The changes of a row of the child: the columns of the key get these values.
 ///
 /// # Errors
-/// `NullNotAllowed`: an update itself does not check this.
+/// `NullNotAllowed` for a column that takes no NULL.
 fn changes<'v>(
     left: &LeftKey,
     state: &TableState,

@@ -1,5 +1,5 @@
-//! What is there now, for foreign keys: a parent row with the values of a key, a row of the child
-//! that refers to them. No snapshot counts.
+//! Current reads of foreign keys: whether a parent row with the values of a key exists now, and
+//! whether a row of the child refers to them now. The transaction's snapshot has no part in them.
 //!
 //! Several rows may have the values, as entries of an index or as rows under one beginning of
 //! clustered keys, and are looked at one after the other. Meanwhile another transaction may move

@@ -1,4 +1,5 @@
-//! What is refused of chunked tables: definitions, operations that know no chunks, foreign keys.
+//! The engine refuses some definitions of chunked tables, foreign keys of them, and operations that
+//! do not know chunks.
 
 use super::chunks::{by_time, column, readings, refused, table};
 use super::*;
