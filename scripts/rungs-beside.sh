@@ -22,6 +22,8 @@ rungs_beside_done() {
     local aside=$rungs_aside
     [ -n "$aside" ] || return 0
     rungs_aside=
+    # What a signal tells that comes meanwhile.
+    rung_now="beside, all others are done"
     wait "$aside" || { echo "== the rungs beside FAILED: lines above that begin with a bar"; exit 1; }
 }
 

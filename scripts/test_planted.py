@@ -7,6 +7,7 @@ scripts/test_planted.py [crates | plugin]; prints a line for each and "N caught,
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -89,12 +90,23 @@ PLANTED = ROOT / "target/plugin-planted"
 MTR = {"EVENKEEL_MTR_ARGS": "--testcase-timeout=1", "EVENKEEL_MTR_JOBS": "1", "EVENKEEL_PLUGIN_DIR": str(PLANTED)}
 
 
+# A test of the crates takes seconds; its build may take minutes on a slow machine.
+LIMIT_SECONDS = 600
+NOT_ENDED = -1000
+
+
 def ended(command, environment):
-    """The exit code of a test, and what it printed."""
+    """The exit code of a test, and what it printed. A test that does not end is killed with all that it began."""
     base = {name: value for name, value in os.environ.items() if name != "EVENKEEL_PLANTED"}
-    done = subprocess.run(command, cwd=ROOT, env={**base, **environment}, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, errors="replace")
-    return done.returncode, done.stdout
+    test = subprocess.Popen(command, cwd=ROOT, env={**base, **environment}, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+    try:
+        out, _ = test.communicate(timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(test.pid, signal.SIGKILL)
+        out, _ = test.communicate()
+        return NOT_ENDED, out
+    return test.returncode, out
 
 
 def tried(fault, rung, command, environment):
@@ -106,9 +118,10 @@ def tried(fault, rung, command, environment):
         code, out = ended(command, {**environment, "EVENKEEL_PLANTED": fault})
         # What failed is a test.
         is_test = re.search(r"panicked at|\[ ([0-9]+ )?fail \]", out)
-        outcome = "not caught" if not code else "caught" if is_test else "was not run"
+        outcome = ("not caught" if not code else f"did not end within {LIMIT_SECONDS} s" if code == NOT_ENDED
+                   else "caught" if is_test else "was not run")
     print(f"{fault:<22} {rung:<58} {outcome}", flush=True)
-    if outcome in ("fails without it too", "was not run"):
+    if outcome not in ("caught", "not caught"):
         print("\n".join(out.splitlines()[-20:]), flush=True)
     return outcome == "caught"
 

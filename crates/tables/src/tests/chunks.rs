@@ -630,6 +630,16 @@ fn chunks_are_there_after_a_crash() {
     assert_eq!(db.store.check_table("r").unwrap().problems, Vec::<String>::new());
 }
 
+/// Sets its flag when its thread ends, also by a panic: threads that wait for each other's work would
+/// otherwise wait for a thread that is gone, and the test would not end.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn rows_committed_behind_a_drop_are_there() {
     let db = Db::new();
@@ -641,6 +651,7 @@ fn rows_committed_behind_a_drop_are_there() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
+                let _ended = Ends(&stop);
                 while !stop.load(Ordering::SeqCst) {
                     let dev = devices.fetch_add(1, Ordering::SeqCst);
                     let mut txn = db.begin_at(Isolation::ReadCommitted);
@@ -651,12 +662,12 @@ fn rows_committed_behind_a_drop_are_there() {
                 }
             });
         }
-        while drops < 300 {
+        let _ended = Ends(&stop);
+        while drops < 2000 && !stop.load(Ordering::SeqCst) {
             let done = drop_before(&db, 100);
             drops += done.dropped.len();
             last = last.max(done.at);
         }
-        stop.store(true, Ordering::SeqCst);
     });
     let mut txn = db.begin();
     let mut row = Row::new();
