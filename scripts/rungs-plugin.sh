@@ -12,6 +12,8 @@ rung 1-plugin-salvage python3 -B "$plugin_tests"/test_salvage.py
 rung 1-plugin-sessions python3 -B "$plugin_tests"/test_sessions.py
 rung 1-plugin-two-phase python3 -B "$plugin_tests"/test_two_phase.py
 rung 1-plugin-crash python3 -B "$plugin_tests"/test_crash.py
+# Parents and children written by sessions under kills, all rows compared after each restart.
+rung 1-plugin-orphans python3 -B "$plugin_tests"/test_orphans.py
 rung 1-plugin-xa-crash env EVENKEEL_KILLS=5 python3 -B "$plugin_tests"/test_xa_crash.py
 rung 1-plugin-xa-states python3 -B "$plugin_tests"/test_xa_states.py
 rung 1-plugin-two-engines env EVENKEEL_ROUNDS=2 python3 -B "$plugin_tests"/test_two_engines.py
