@@ -36,6 +36,8 @@ rung 1-plugin-deb python3 -B "$plugin_tests"/test_deb.py contents
 rung 1-mtr bash scripts/test-mtr.sh all
 # A part of the server's main suites with our engine in the place of the others, beside InnoDB's output.
 rung 1-suites python3 -B "$plugin_tests"/suites.py run quick
+# InnoDB's own tests of foreign keys, with our engine.
+rung 1-suites-foreign python3 -B "$plugin_tests"/suites.py run foreign
 # Faults planted in the plugin, in a build of its own, each caught by one test of our suite; users' has none of them.
 rung 1-planted-plugin python3 scripts/test_planted.py plugin
 rung 1-mtr-as-innodb bash scripts/test-mtr.sh as-innodb

@@ -94,6 +94,7 @@ OF_PLUGIN = {
     "NullOfCascadeTaken": "foreign_keys",
     "ComputedChangedBelow": "foreign_keys",
     "ChildElsewhereLeft": "foreign_keys",
+    "ChildrenNotLocked": "foreign_metadata",
 }
 PLANTED = ROOT / "target/plugin-planted"
 # A statement that a fault has go on for ever is a test that fails after a minute. One worker: of two, MTR ends the

@@ -115,11 +115,12 @@ bool in_foreign_key(const std::string &table, const Field &field, Alter_info *in
   return false;
 }
 
-/* True if a text becomes longer or has another character set: InnoDB would do that in place. */
+/* True if a text becomes longer, or has another character set of the same bytes: InnoDB would do that in place. */
 static bool changes_text(const Field *was, const Create_field *now)
 {
   return was->real_type() == MYSQL_TYPE_VARCHAR && now->type_handler()->real_field_type() == MYSQL_TYPE_VARCHAR &&
-         now->length >= was->field_length && (now->length > was->field_length || now->charset != was->charset());
+         now->length >= was->field_length && (now->length > was->field_length || now->charset != was->charset()) &&
+         Charset(was->charset()).encoding_allows_reinterpret_as(now->charset);
 }
 
 /* True, with InnoDB's error raised: an ALTER changes a text that a foreign key compares. The server refuses it, and

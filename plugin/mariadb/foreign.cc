@@ -561,7 +561,7 @@ int ha_evenkeel::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *to)
 
 int ha_evenkeel::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *to)
 {
-  return list_keys(thd, m_name, true, to);
+  return plant("ChildrenNotLocked") ? 0 : list_keys(thd, m_name, true, to);
 }
 
 bool ha_evenkeel::referenced_by_foreign_key() const noexcept
