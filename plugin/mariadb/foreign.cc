@@ -87,7 +87,9 @@ std::string replaced_by(const std::string &copy)
 
 bool drops_children_too(THD *thd, const std::string &table)
 {
-  if (thd_sql_command(thd) != SQLCOM_DROP_DB)
+  /* The other one is CREATE OR REPLACE DATABASE. */
+  const int command= thd_sql_command(thd);
+  if (command != SQLCOM_DROP_DB && command != SQLCOM_CREATE_DB)
     return false;
   if (plant("ChildElsewhereLeft"))
     return true;
