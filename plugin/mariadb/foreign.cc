@@ -387,7 +387,8 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
                     type_of(of_parent));
     if ((on_delete == KEY_SET_NULL || on_update == KEY_SET_NULL) && !field->real_maybe_null())
       return refuse(thd, name, "column `" + string_of(field->field_name) + "` takes no NULL, and SET NULL would write one");
-    if (const char *why= key->old ? nullptr : not_changed_below(form, field, on_delete, on_update))
+    /* A key that the table had, too: the ALTER may add the index of a computed column, or make the table versioned. */
+    if (const char *why= not_changed_below(form, field, on_delete, on_update))
       return refuse(thd, name, "column `" + string_of(field->field_name) + "` " + why);
     columns.push_back(keep(string_of(field->field_name)));
     parent_columns.push_back(keep(string_of(other->field_name)));
