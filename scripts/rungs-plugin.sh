@@ -12,6 +12,8 @@ rung 1-plugin-salvage python3 -B "$plugin_tests"/test_salvage.py
 rung 1-plugin-sessions python3 -B "$plugin_tests"/test_sessions.py
 rung 1-plugin-two-phase python3 -B "$plugin_tests"/test_two_phase.py
 rung 1-plugin-crash python3 -B "$plugin_tests"/test_crash.py
+# Parents and children written by sessions under kills, all rows compared after each restart.
+rung 1-plugin-orphans python3 -B "$plugin_tests"/test_orphans.py
 rung 1-plugin-xa-crash env EVENKEEL_KILLS=5 python3 -B "$plugin_tests"/test_xa_crash.py
 rung 1-plugin-xa-states python3 -B "$plugin_tests"/test_xa_states.py
 rung 1-plugin-two-engines env EVENKEEL_ROUNDS=2 python3 -B "$plugin_tests"/test_two_engines.py
@@ -34,6 +36,8 @@ rung 1-plugin-deb python3 -B "$plugin_tests"/test_deb.py contents
 rung 1-mtr bash scripts/test-mtr.sh all
 # A part of the server's main suites with our engine in the place of the others, beside InnoDB's output.
 rung 1-suites python3 -B "$plugin_tests"/suites.py run quick
+# InnoDB's own tests of foreign keys, with our engine.
+rung 1-suites-foreign python3 -B "$plugin_tests"/suites.py run foreign
 # Faults planted in the plugin, in a build of its own, each caught by one test of our suite; users' has none of them.
 rung 1-planted-plugin python3 scripts/test_planted.py plugin
 rung 1-mtr-as-innodb bash scripts/test-mtr.sh as-innodb

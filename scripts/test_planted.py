@@ -83,6 +83,19 @@ OF_PLUGIN = {
     "LostTableUnnamedInRename": "lost_frm",
     "UsesNotAwaited": "uninstall_beside_query",
     "LaterOvertakes": "replica_order",
+    "CascadeTakenAsSetNull": "foreign_keys",
+    "SetNullTakenAsCascade": "foreign_keys",
+    "ChecksOffForgotten": "foreign_keys",
+    "ChecksOfFirstStatement": "foreign_keys",
+    "ReferencedToldAsMissing": "foreign_keys",
+    "KeysLostInCopy": "foreign_keys",
+    "KeysLostInRename": "foreign_keys",
+    "NamesKeptInRename": "foreign_keys",
+    "NotNullBeneathSetNull": "foreign_keys",
+    "NullOfCascadeTaken": "foreign_keys",
+    "ComputedChangedBelow": "foreign_keys",
+    "ChildElsewhereLeft": "foreign_keys",
+    "ChildrenNotLocked": "foreign_metadata",
 }
 PLANTED = ROOT / "target/plugin-planted"
 # A statement that a fault has go on for ever is a test that fails after a minute. One worker: of two, MTR ends the

@@ -239,7 +239,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
     return "SEQUENCE";
   const std::vector<const Field *> old= old_fields(info);
   if (flags & ALTER_ADD_FOREIGN_KEY && adds_key_of_new_column(altered, old, info->alter_info))
-    return "a foreign key of a new or renamed column";
+    return "a foreign key of a new or changed column";
   if (!has_virtual_keys(table, altered, old))
     return "other virtual columns in indexes";
   if (!same_primary(table, altered, old))
@@ -304,7 +304,7 @@ ha_evenkeel::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info
   const alter_table_operations refused= ALTER_PARTITIONED | ALTER_RECREATE_TABLE;
   if ((info->handler_flags & refused) == refused && info->unsupported_reason)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (loses_key_columns(info))
+  if (loses_key_columns(info) || changes_key_text(info))
     return HA_ALTER_ERROR;
   if (const char *why= not_in_place(altered, info))
   {
@@ -483,9 +483,7 @@ bool ha_evenkeel::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info
   if (info->handler_flags & ALTER_ADD_FOREIGN_KEY)
     if (int failed= context->foreign.collect_added(ha_thd(), m_name, altered, info->alter_info))
     {
-      my_error(failed == HA_ERR_FOUND_DUPP_KEY ? ER_DUP_CONSTRAINT_NAME : ER_CANNOT_ADD_FOREIGN, MYF(0),
-               failed == HA_ERR_FOUND_DUPP_KEY ? "FOREIGN KEY" : table_share->table_name.str,
-               context->foreign.refused().c_str());
+      raise_not_added(failed, context->foreign.refused());
       return true;
     }
   if (!(info->handler_flags & BUILD))
@@ -533,7 +531,7 @@ bool ha_evenkeel::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   const int failed= prove_keys(ha_thd(), m_name, context->foreign);
   context->has_proved= !failed;
   if (failed)
-    print_error(failed, MYF(0));
+    raise_not_added(failed, context->foreign.refused());
   return failed != 0;
 }
 
@@ -782,11 +780,14 @@ int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *v
   return info.definition == before ? 1 : 0;
 }
 
-/* Strings may grow: the bytes that are stored stay as they are. */
+/* Strings may grow: the bytes that are stored stay as they are. Those that a foreign key compares keep their type, as in
+   InnoDB. */
 bool ha_evenkeel::can_convert_nocopy(const Field &field, const Column_definition &now) const
 {
   const enum_field_types type= field.real_type();
   if (type != MYSQL_TYPE_VARCHAR && type != MYSQL_TYPE_STRING)
+    return false;
+  if (in_foreign_key(m_name, field, &ha_thd()->lex->alter_info))
     return false;
   return now.type_handler()->real_field_type() == type && now.charset == field.charset() &&
          now.length >= field.field_length && Column::of(&field).type_code == BYTES_CODE &&

@@ -3,6 +3,7 @@
 #include "ha_evenkeel.h"
 #include "alter.h"
 #include "errors.h"
+#include "fault_injection.h"
 #include "foreign.h"
 #include "index_build.h"
 #include <algorithm>
@@ -41,7 +42,8 @@ bool adds_key_of_new_column(const TABLE *altered, const std::vector<const Field 
         if (my_strcasecmp(system_charset_info, part->field_name.str, (*f)->field_name.str))
           continue;
         const Field *was= old[(*f)->field_index];
-        if (!was || my_strcasecmp(system_charset_info, was->field_name.str, (*f)->field_name.str))
+        if (!was || my_strcasecmp(system_charset_info, was->field_name.str, (*f)->field_name.str) ||
+            was->field_length != (*f)->field_length || was->charset() != (*f)->charset())
           return true;
       }
   }
@@ -52,11 +54,9 @@ bool adds_key_of_new_column(const TABLE *altered, const std::vector<const Field 
    names before and after the change. */
 static bool may_be_set_null(const std::string &table, Alter_info *info, const LEX_CSTRING &was, const LEX_CSTRING &now)
 {
-  /* The engine's actions; the server's have other numbers. */
-  const uint8_t cascade= 2, set_null= 3;
   const std::vector<std::string> dropped= dropped_keys(table, info);
   for (const Foreign_key_of &key : foreign_keys_of(table, false))
-    if (key.on_update >= cascade || key.on_delete == set_null)
+    if (changes_columns(key.on_delete, key.on_update))
       if (std::find(dropped.begin(), dropped.end(), key.name) == dropped.end())
         for (const std::string &column : key.columns)
           if (!my_strcasecmp(system_charset_info, column.c_str(), was.str))
@@ -85,7 +85,85 @@ bool takes_null_of_cascade(const std::string &table, Alter_inplace_info *info, c
                            bool is_nullable)
 {
   return info->handler_flags & (ALTER_COLUMN_NOT_NULLABLE | ALTER_ADD_FOREIGN_KEY) && is_nullable &&
-         !field->real_maybe_null() && may_be_set_null(table, info->alter_info, was->field_name, field->field_name);
+         !field->real_maybe_null() && !plant("NullOfCascadeTaken") && may_be_set_null(table, info->alter_info, was->field_name, field->field_name);
+}
+
+/* The keys of a table, or those that refer to it, but for those that the ALTER drops. */
+static std::vector<Foreign_key_of> keys_left(const std::string &table, bool to_it, Alter_info *info)
+{
+  std::vector<Foreign_key_of> keys= foreign_keys_of(table, to_it);
+  const std::vector<std::string> dropped= dropped_keys(table, info);
+  keys.erase(std::remove_if(keys.begin(), keys.end(), [&](const Foreign_key_of &key) {
+               return key.child == table && std::find(dropped.begin(), dropped.end(), key.name) != dropped.end();
+             }), keys.end());
+  return keys;
+}
+
+static bool has_column(const std::vector<std::string> &columns, const Field &field)
+{
+  return std::any_of(columns.begin(), columns.end(), [&](const std::string &column) {
+    return !my_strcasecmp(system_charset_info, column.c_str(), field.field_name.str);
+  });
+}
+
+bool in_foreign_key(const std::string &table, const Field &field, Alter_info *info)
+{
+  for (const bool to_it : {false, true})
+    for (const Foreign_key_of &key : keys_left(table, to_it, info))
+      if (has_column(to_it ? key.parent_columns : key.columns, field))
+        return true;
+  return false;
+}
+
+/* True if a text becomes longer, or has another character set of the same bytes: InnoDB would do that in place. */
+static bool changes_text(const Field *was, const Create_field *now)
+{
+  return was->real_type() == MYSQL_TYPE_VARCHAR && now->type_handler()->real_field_type() == MYSQL_TYPE_VARCHAR &&
+         now->length >= was->field_length && (now->length > was->field_length || now->charset != was->charset()) &&
+         Charset(was->charset()).encoding_allows_reinterpret_as(now->charset);
+}
+
+/* True, with InnoDB's error raised: an ALTER changes a text that a foreign key compares. The server refuses it, and
+   other changes of such columns, where the table is copied. The names in this error are those of InnoDB's files. */
+bool ha_evenkeel::changes_key_text(Alter_inplace_info *info)
+{
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (const Create_field *now= fields++)
+    for (const bool to_it : {false, true})
+      for (const Foreign_key_of &key : keys_left(m_name, to_it, info->alter_info))
+      {
+        const Field *was= now->field;
+        if (!was || was->table != table || !changes_text(was, now) ||
+            !has_column(to_it ? key.parent_columns : key.columns, *was))
+          continue;
+        const std::string name= key.child.substr(0, key.child.rfind('/') + 1) + key.name;
+        if (to_it)
+          my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), was->field_name.str, name.c_str(), key.child.c_str());
+        else
+          my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), was->field_name.str, name.c_str());
+        return true;
+      }
+  return false;
+}
+
+/* Raises the error of a key that an ALTER in place cannot add: with checks InnoDB's of a copy, which it then makes. */
+void ha_evenkeel::raise_not_added(int failed, const std::string &key)
+{
+  const bool is_taken= failed == HA_ERR_FOUND_DUPP_KEY;
+  if (!is_taken && failed != HA_ERR_CANNOT_ADD_FOREIGN)
+    print_error(failed, MYF(0));
+  else if (checks_foreign_keys(ha_thd()))
+  {
+    my_error(ER_CANT_CREATE_TABLE, MYF(0), table_share->db.str, table_share->table_name.str, failed);
+    const Abort_on_warning_instant_set does_not_abort(ha_thd(), false);
+    push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, is_taken ? ER_DUP_KEY : ER_CANNOT_ADD_FOREIGN,
+                        ER_THD(ha_thd(), is_taken ? ER_DUP_KEY : ER_CANNOT_ADD_FOREIGN),
+                        table_share->table_name.str);
+  }
+  else if (is_taken)
+    my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", key.c_str());
+  else
+    my_error(ER_CANNOT_ADD_FOREIGN, MYF(0), table_share->table_name.str);
 }
 
 /* True if the new definition has no column in place of this one. */
@@ -101,13 +179,13 @@ static bool is_dropped(const Field *field, Alter_inplace_info *info)
 /* True, with InnoDB's error raised: a column becomes NOT NULL that a foreign key sets to NULL. */
 static bool loses_null_of_key(const TABLE *table, const std::vector<Foreign_key_of> &keys, Alter_inplace_info *info)
 {
-  const uint8_t set_null= 3;
   List_iterator_fast<Create_field> fields(info->alter_info->create_list);
   while (const Create_field *now= fields++)
     for (const Foreign_key_of &key : keys)
       for (const std::string &column : key.columns)
         if (now->field && now->field->table == table && column == now->field->field_name.str &&
-            (now->flags & NOT_NULL_FLAG) && (key.on_delete == set_null || key.on_update == set_null))
+            (now->flags & NOT_NULL_FLAG) && (key.on_delete == KEY_SET_NULL || key.on_update == KEY_SET_NULL) &&
+            !plant("NotNullBeneathSetNull"))
         {
           my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), column.c_str(), key.name.c_str());
           return true;
@@ -228,7 +306,7 @@ int add_keys_of_copy(THD *thd, const std::string &copy)
     return 0;
   const Foreign_specs keys= std::move(kept.keys);
   kept.query= 0;
-  if (int failed= add_keys(thd, copy, keys.kept(), false, false))
+  if (int failed= plant("KeysLostInCopy") ? 0 : add_keys(thd, copy, keys.kept(), false, false))
     return failed;
   if (int failed= add_keys(thd, copy, keys.added(), checks_foreign_keys(thd), false))
     return failed;

@@ -1,5 +1,6 @@
 /* Errors of the engine, in the server's and the clients' numbers. */
 #include "errors.h"
+#include "fault_injection.h"
 #include <stdarg.h>
 
 namespace {
@@ -40,6 +41,8 @@ thread_local Failure failure;
 
 static const Answer &answer(const ek_error &error)
 {
+  if (error.code == CODE_RowReferenced && plant("ReferencedToldAsMissing"))
+    return answers[CODE_ParentRowMissing];
   const bool is_known= error.code >= 0 && error.code < CODES;
   return answers[is_known ? error.code : CODE_Internal];
 }

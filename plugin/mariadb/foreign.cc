@@ -31,7 +31,10 @@ void server_names(const std::string &name, std::string *schema, std::string *tab
   table->append(rest, whole.length(), std::string::npos);
 }
 
-bool checks_foreign_keys(THD *thd) { return !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS); }
+bool checks_foreign_keys(THD *thd)
+{
+  return !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS) || plant("ChecksOffForgotten");
+}
 
 static std::string file_of(const std::string &name)
 {
@@ -77,15 +80,19 @@ std::string replaced_by(const std::string &copy)
 {
   static const std::string of_copy= "#sql-alter-", of_old= "#sql-backup-";
   const std::string file= file_of(copy);
-  if (file.compare(0, of_copy.size(), of_copy))
+  if (file.compare(0, of_copy.size(), of_copy) || plant("KeysLostInRename"))
     return std::string();
   return copy.substr(0, copy.size() - file.size()) + of_old + file.substr(of_copy.size());
 }
 
 bool drops_children_too(THD *thd, const std::string &table)
 {
-  if (thd_sql_command(thd) != SQLCOM_DROP_DB)
+  /* The other one is CREATE OR REPLACE DATABASE. */
+  const int command= thd_sql_command(thd);
+  if (command != SQLCOM_DROP_DB && command != SQLCOM_CREATE_DB)
     return false;
+  if (plant("ChildElsewhereLeft"))
+    return true;
   for (const Foreign_key_of &key : foreign_keys_of(table, true))
     if (directory_of(key.child) != directory_of(table))
       return false;
@@ -207,10 +214,10 @@ static int action_of(enum_fk_option option)
   switch (option)
   {
   case FK_OPTION_UNDEF:
-  case FK_OPTION_RESTRICT: return 0;
-  case FK_OPTION_NO_ACTION: return 1;
-  case FK_OPTION_CASCADE: return 2;
-  case FK_OPTION_SET_NULL: return 3;
+  case FK_OPTION_RESTRICT: return KEY_RESTRICT;
+  case FK_OPTION_NO_ACTION: return KEY_NO_ACTION;
+  case FK_OPTION_CASCADE: return plant("CascadeTakenAsSetNull") ? KEY_SET_NULL : KEY_CASCADE;
+  case FK_OPTION_SET_NULL: return plant("SetNullTakenAsCascade") ? KEY_CASCADE : KEY_SET_NULL;
   default: return -1;
   }
 }
@@ -238,14 +245,13 @@ static bool is_base_of_stored(TABLE *table, const Field *field)
    rows: the reason why one cannot change a column, or null. */
 static const char *not_changed_below(const TABLE *form, const Field *field, int on_delete, int on_update)
 {
-  const int cascade= 2, set_null= 3;
-  if (on_delete < cascade && on_update < cascade)
+  if (!cascades(on_delete, on_update) || plant("ComputedChangedBelow"))
     return nullptr;
   if (form->versioned())
     return "is in a system-versioned table, which takes no CASCADE and no SET NULL: its history would lack the change";
   if (form->s->period.name)
     return "is in a table with a period, which takes no CASCADE and no SET NULL";
-  const bool changes= on_delete == set_null || on_update >= cascade;
+  const bool changes= changes_columns(on_delete, on_update);
   if (changes && field->vcol_info)
     return "is generated, and CASCADE or SET NULL would change it";
   if (changes && is_base_of_stored(const_cast<TABLE *>(form), field))
@@ -277,7 +283,7 @@ Renamed_keys::Renamed_keys(const std::string &from, const std::string &to)
   server_names(from, &db, &before);
   server_names(to, &db, &now);
   const std::string begin= before + "_ibfk_";
-  if (before == now)
+  if (before == now || plant("NamesKeptInRename"))
     return;
   for (const Foreign_key_of &key : foreign_keys_of(from, false))
     if (!key.name.compare(0, begin.size(), begin) &&
@@ -379,7 +385,10 @@ int Foreign_specs::add(THD *thd, const Foreign_key *key, const TABLE *form, cons
       return refuse(thd, name, "column `" + string_of(field->field_name) + "` is of type " + type_of(field) +
                     ", column `" + string_of(of_parent->field_name) + "` of the parent of type " +
                     type_of(of_parent));
-    if (const char *why= key->old ? nullptr : not_changed_below(form, field, on_delete, on_update))
+    if ((on_delete == KEY_SET_NULL || on_update == KEY_SET_NULL) && !field->real_maybe_null())
+      return refuse(thd, name, "column `" + string_of(field->field_name) + "` takes no NULL, and SET NULL would write one");
+    /* A key that the table had, too: the ALTER may add the index of a computed column, or make the table versioned. */
+    if (const char *why= not_changed_below(form, field, on_delete, on_update))
       return refuse(thd, name, "column `" + string_of(field->field_name) + "` " + why);
     columns.push_back(keep(string_of(field->field_name)));
     parent_columns.push_back(keep(string_of(other->field_name)));
@@ -452,8 +461,8 @@ static void append_columns(THD *thd, String *to, const std::vector<std::string> 
 
 static void append_action(String *to, const char *when, uint8_t action)
 {
-  static const char *const names[]= {nullptr, "NO ACTION", "CASCADE", "SET NULL"};
-  if (action >= array_elements(names) || !names[action])
+  static const char *const names[KEY_ACTIONS]= {nullptr, "NO ACTION", "CASCADE", "SET NULL"};
+  if (action >= KEY_ACTIONS || !names[action])
     return;
   to->append(when, strlen(when));
   to->append(names[action], strlen(names[action]));
@@ -498,8 +507,8 @@ void ha_evenkeel::free_foreign_key_create_info(char *text) { my_free(text); }
 
 static enum_fk_option option_of(uint8_t action)
 {
-  static const enum_fk_option options[]= {FK_OPTION_RESTRICT, FK_OPTION_NO_ACTION, FK_OPTION_CASCADE,
-                                          FK_OPTION_SET_NULL};
+  static const enum_fk_option options[KEY_ACTIONS]= {FK_OPTION_RESTRICT, FK_OPTION_NO_ACTION, FK_OPTION_CASCADE,
+                                                     FK_OPTION_SET_NULL};
   return options[action];
 }
 
@@ -555,7 +564,7 @@ int ha_evenkeel::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *to)
 
 int ha_evenkeel::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *to)
 {
-  return list_keys(thd, m_name, true, to);
+  return plant("ChildrenNotLocked") ? 0 : list_keys(thd, m_name, true, to);
 }
 
 bool ha_evenkeel::referenced_by_foreign_key() const noexcept

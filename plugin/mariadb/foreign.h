@@ -6,6 +6,22 @@
 #include <string>
 #include <vector>
 
+/* What the engine does with the rows that refer to a row of the parent, in its own numbers (`crates/capi`). The
+   server's `enum_fk_option` has others. */
+enum Key_action : uint8_t { KEY_RESTRICT, KEY_NO_ACTION, KEY_CASCADE, KEY_SET_NULL, KEY_ACTIONS };
+
+/* True if the engine deletes or changes rows of the child for a key. */
+static inline bool cascades(int on_delete, int on_update)
+{
+  return on_delete >= KEY_CASCADE || on_update >= KEY_CASCADE;
+}
+
+/* True if the engine may change the key's columns of the child. */
+static inline bool changes_columns(int on_delete, int on_update)
+{
+  return on_delete == KEY_SET_NULL || on_update >= KEY_CASCADE;
+}
+
 /* A foreign key as the engine has it. */
 struct Foreign_key_of
 {
@@ -80,7 +96,10 @@ private:
 
 /* The names of the keys of a table that an ALTER drops, as the engine spells them. */
 std::vector<std::string> dropped_keys(const std::string &table, Alter_info *info);
-/* True if an ALTER adds a foreign key with a column that it makes or renames; `old` has the columns of before. */
+/* True if a column is in a foreign key of its table, or in one that refers to it, which the ALTER does not drop. */
+bool in_foreign_key(const std::string &table, const Field &field, Alter_info *info);
+/* True if an ALTER adds a foreign key with a column that it makes, renames or changes; `old` has the columns of
+   before. */
 bool adds_key_of_new_column(const TABLE *altered, const std::vector<const Field *> &old, Alter_info *info);
 
 /* Of an ALTER in place: true if a column takes no NULL afterwards, while the engine would let a cascade write one.

@@ -243,6 +243,8 @@ private:
   void plan_indexes(Alter_inplace_info *info, const Build *build, Change *change);
   void plan_columns(TABLE *altered, Alter_inplace_info *info, Change *change);
   bool loses_key_columns(Alter_inplace_info *info);
+  bool changes_key_text(Alter_inplace_info *info);
+  void raise_not_added(int failed, const std::string &key);
   bool apply(const std::list<Change> &changes, Alter_inplace_info *info, bool commit);
   void raise_numbers(ulonglong next);
 

@@ -195,7 +195,7 @@ static std::string joined(const std::vector<std::string> &names)
 
 static void collect_foreign(Lines *lines)
 {
-  static const char *const actions[]= {"RESTRICT", "NO ACTION", "CASCADE", "SET NULL"};
+  static const char *const actions[KEY_ACTIONS]= {"RESTRICT", "NO ACTION", "CASCADE", "SET NULL"};
   for (const std::string &table : names())
     for (const Foreign_key_of &key : foreign_keys_of(table, false))
     {

@@ -162,7 +162,7 @@ int statement_enters(THD *thd, bool locks)
       statement_begins(thd, trx);
     }
   }
-  if (trx->txn)
+  if (trx->txn && !plant("ChecksOfFirstStatement"))
     ek_set_foreign_key_checks(trx->txn, checks_foreign_keys(thd));
   trx->statement_locks|= locks;
   trans_register_ha(thd, false, evenkeel_hton, 0);

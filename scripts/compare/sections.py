@@ -4,6 +4,7 @@ import statistics
 
 import alter
 import sysbench
+from cascade import cascade
 from churn import queue
 from empty import add_drop
 from existing import existing
@@ -70,6 +71,7 @@ def io_bound(base, plan, seen):
 SECTIONS = {"memory": in_memory, "io": io_bound, "insert": insert_cached,
             "insert-io": insert_io_bound, "ddl": alter.add_index, **alter.PARTS,
             "ddl-small": small_builds, "empty": add_drop, "existing": existing,
+            "cascade": cascade,
             "long": long, "long-writes": long_writes, "long-inserts": long_inserts,
             "open": open_loop, "restart": restart, "kill": kills, "queue": queue,
             "hot": hot}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The server's own suites with one engine in the place of InnoDB, MyISAM and Aria, on InnoDB and on EVENKEEL.
 
-    suites.py run [--out DIR] [--jobs N] [--only ENGINE | --both] SUITE | SUITE.TEST | quick ...
+    suites.py run [--out DIR] [--jobs N] [--only ENGINE | --both] SUITE | SUITE.TEST | quick | foreign ...
     suites.py compare [--out DIR]
 
 `run` makes a copy of the suites for each engine, in which every CREATE, ALTER, option and variable that names
@@ -51,6 +51,13 @@ json.json_table period.alter period.delete period.overlaps period.update sql_seq
 sql_sequence.lock sql_sequence.next vcol.index vcol.vcol_keys_innodb vcol.vcol_misc versioning.create
 versioning.delete versioning.partition versioning.replace versioning.select
 """.split()
+# InnoDB's own tests of foreign keys, a minute. Of the others innodb.foreign-keys and innodb.truncate_foreign need a debug
+# build of the server, gcol.innodb_virtual_fk is disabled there, storage_engine.foreign_keys is among scripts/test-mtr.sh.
+FOREIGN = """
+innodb.add_foreign_key innodb.fk_col_alter innodb.fk_drop_alter innodb.foreign_key innodb.foreign_null
+innodb.foreign_sql_mode innodb.innodb-fk main.foreign_key rpl.rpl_foreign_key_innodb versioning.foreign
+""".split()
+LISTS = {"quick": QUICK, "foreign": FOREIGN}
 TEXTS = {".test", ".inc", ".opt", ".cnf", ".combinations", ".sql"}
 # Errors for features that EVENKEEL refuses by name (docs/user/mariadb.md).
 REFUSED = re.compile(r"doesn't support (SPATIAL|FULLTEXT)|DELAYED option not supported|"
@@ -179,7 +186,7 @@ def make_tree(out, engine, suites):
 def tests_of(names):
     """The names of all tests of the suites, or those named one by one."""
     tests, found = suite_root() / "usr/share/mysql/mysql-test", []
-    for name in (test for name in names for test in (QUICK if name == "quick" else [name])):
+    for name in (test for name in names for test in LISTS.get(name, [name])):
         if "." in name:
             found.append(name)
             continue
