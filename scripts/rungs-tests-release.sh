@@ -29,6 +29,7 @@ rung 2-failing-calls env EVENKEEL_SIM_FROM="$first" EVENKEEL_SIM_CALLS=100000 \
     "${tests[@]}" -p evenkeel-sim --test failing_calls -- --nocapture
 rung 4-fuzz env EVENKEEL_FUZZ=50 "${tests[@]}" -p evenkeel-trust --test fuzz
 rung 5-rot env EVENKEEL_ROT=50000 "${tests[@]}" -p evenkeel-trust --test rot
+rung 5-hostile-catalog env EVENKEEL_CATALOG_CHANGES=9 "${tests[@]}" -p evenkeel-trust --test hostile_catalog
 rung 6-limits env EVENKEEL_UPDATE_ROWS=5000000 EVENKEEL_BUILD_ROWS=5000000 \
     "${tests[@]}" -p evenkeel-trust --test limits
 # Stores that are damaged, and stores that a loss of power has left, salvaged.

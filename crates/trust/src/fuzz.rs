@@ -3,9 +3,10 @@
 //! not attacks, so a target whose decoder is guarded by a checksum also runs with that checksum
 //! corrected.
 
+use crate::catalog_rows::TYPES;
 use crate::faulty;
 use crate::stores::small_options;
-use crate::wide;
+use crate::{linked, wide};
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, Database, Direction, Isolation, Options, Range, Row};
 use evenkeel_base::{
@@ -14,8 +15,8 @@ use evenkeel_base::{
 use evenkeel_format::record::{self, LeafChange, RecordKind, RowLogical};
 use evenkeel_format::rows;
 use evenkeel_format::{
-    ColumnType, Form, KeyPart, RowColumn, RowLayout, catalog, doublewrite, node, overflow, page,
-    run, space, superblock, tree_op, types, undo, wal, warm,
+    ColumnType, Form, KeyPart, RowColumn, RowLayout, doublewrite, node, overflow, page, run, space,
+    superblock, tree_op, types, undo, wal, warm,
 };
 use evenkeel_io::{Env, MemEnv, Rng, Runtime};
 use evenkeel_log::Replay;
@@ -33,7 +34,7 @@ pub const DATABASES: &[Target] = &[("open", crate::hostile::open), ("operations"
 /// The other targets.
 pub const DECODERS: &[Target] = &[
     ("superblock", superblock),
-    ("catalog_row", catalog_row),
+    ("catalog_row", crate::catalog_rows::decode),
     ("page", page_image),
     ("wal_record", wal_record),
     ("wal_segment", wal_segment),
@@ -95,19 +96,6 @@ pub fn doublewrite_head(data: &[u8]) {
     head[4..8].copy_from_slice(&crc.to_le_bytes());
     if let Ok(Some(pages)) = doublewrite::decode_head(&head, 4096, DB) {
         assert!(pages.len() <= doublewrite::IMAGES_MAX);
-    }
-}
-
-/// Bodies of catalog rows.
-pub fn catalog_row(data: &[u8]) {
-    let _ = catalog::TableEntry::decode(data);
-    if let Ok(column) = catalog::ColumnEntry::decode(data) {
-        let _ = column.ty.check();
-    }
-    let _ = catalog::IndexEntry::decode(data);
-    let _ = catalog::decode_counter(data);
-    if let Ok(statistics) = catalog::StatisticsEntry::decode(data) {
-        let _ = statistics.rows_per_key(1);
     }
 }
 
@@ -287,22 +275,6 @@ pub fn layout() -> RowLayout {
     RowLayout::new(1, columns.collect())
 }
 
-/// Every combination of type and attributes.
-pub const TYPES: [ColumnType; 12] = [
-    ColumnType::Bool,
-    ColumnType::Int8,
-    ColumnType::UInt16,
-    ColumnType::Int32,
-    ColumnType::Int64,
-    ColumnType::Float64,
-    ColumnType::Decimal { precision: 20, scale: 3 },
-    ColumnType::FixedBytes { len: 5 },
-    ColumnType::Bytes { max: 100 },
-    ColumnType::Text { max: 100 },
-    ColumnType::Date,
-    ColumnType::DateTime,
-];
-
 /// A row.
 pub fn row(data: &[u8]) {
     let _ = evenkeel_format::row_version(data);
@@ -379,7 +351,7 @@ pub fn open(env: Arc<dyn Env>) -> Result<Vec<(i64, i64)>> {
     open_as(env, true)
 }
 
-/// The same, read-only or not. If not, the directory is recovered and closed at the end.
+/// The same, read-only or not. If not, the directory is recovered, written to and closed.
 ///
 /// # Errors
 /// As those of `open`.
@@ -411,7 +383,11 @@ pub fn open_as(env: Arc<dyn Env>, read_only: bool) -> Result<Vec<(i64, i64)>> {
         return Err(evenkeel_base::Error::internal("index and table differ"));
     }
     wide::read(&db, &mut txn)?;
+    linked::read(&db, &mut txn)?;
     drop(txn);
+    if !read_only {
+        linked::write(&db);
+    }
     // The close of damaged files may fail: no wrong rows were read.
     let _ = db.close();
     Ok(rows)
@@ -592,7 +568,7 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
             }
             all
         }
-        "catalog_row" => catalog_parts(),
+        "catalog_row" => crate::catalog_rows::corpus(),
         "undo_segment" => undo_parts(),
         "wal_record" | "row" | "key" => {
             let rt = Runtime::new(env.clone());
@@ -665,61 +641,6 @@ fn run_parts() -> Vec<Vec<u8>> {
     vec![footer, fences.finish(), filter.finish(), run::encode_manifest(&edits)]
 }
 
-/// A body of each kind of catalog row, with no optional parts and with all of them.
-fn catalog_parts() -> Vec<Vec<u8>> {
-    use evenkeel_format::Value;
-    let collation = Some(catalog::PartCollation { id: 8, checksum: 77 });
-    let all = catalog::PartEntry { column: 3, desc: true, prefix: 9, collation };
-    let mut bodies = Vec::new();
-    for parts in [vec![], vec![catalog::PartEntry::whole(0, false), all]] {
-        let mut table = Vec::new();
-        let entry = catalog::TableEntry {
-            tree: TreeId(70),
-            root: PageNo(1 << 33),
-            hidden_key: parts.is_empty(),
-            row_version: 3,
-            next_column: 12,
-            auto_increment: parts.first().map(|part| part.column),
-            primary: parts.clone(),
-        };
-        entry.encode(&mut table);
-        bodies.push(table);
-        for state in [catalog::IndexState::Building, catalog::IndexState::Valid(Lsn(1 << 40))] {
-            let (mut body, unique) = (Vec::new(), !parts.is_empty());
-            let entry = catalog::IndexEntry { unique, primary: false, state, parts: parts.clone() };
-            entry.encode(&mut body);
-            bodies.push(body);
-        }
-    }
-    let defaults = [None, Some(Value::Int(-5)), Some(Value::Bytes(b"default".to_vec()))];
-    for (ty, default) in
-        TYPES.into_iter().flat_map(|ty| defaults.clone().map(|default| (ty, default)))
-    {
-        let entry = catalog::ColumnEntry {
-            position: 4,
-            ty,
-            nullable: default.is_none(),
-            default,
-            added_in: 2,
-            dropped_in: 0,
-        };
-        let mut body = Vec::new();
-        // A default of another type does not encode.
-        if entry.encode(&mut body).is_ok() {
-            bodies.push(body);
-        }
-    }
-    for counter in [0, 1 << 60] {
-        let mut body = Vec::new();
-        catalog::encode_counter(counter, &mut body);
-        bodies.push(body);
-    }
-    let mut body = Vec::new();
-    catalog::StatisticsEntry { rows: 1 << 30, distinct: vec![3, 1000, 1 << 30] }.encode(&mut body);
-    bodies.push(body);
-    bodies
-}
-
 /// The header of an undo segment, records, and a whole frame.
 fn undo_parts() -> Vec<Vec<u8>> {
     let row = [9; 300];
@@ -783,13 +704,6 @@ mod tests {
     /// the first bytes of the decoder.
     #[test]
     fn decoders_accept_the_first_inputs_of_their_corpus() {
-        let bodies = catalog_parts();
-        let count = |decodes: &dyn Fn(&[u8]) -> bool| bodies.iter().filter(|b| decodes(b)).count();
-        assert!(count(&|b| catalog::TableEntry::decode(b).is_ok()) >= 2);
-        assert!(count(&|b| catalog::ColumnEntry::decode(b).is_ok()) >= TYPES.len());
-        assert!(count(&|b| catalog::IndexEntry::decode(b).is_ok()) >= 4);
-        assert!(count(&|b| catalog::decode_counter(b).is_ok()) >= 2);
-        assert!(count(&|b| catalog::StatisticsEntry::decode(b).is_ok()) >= 1);
         let [header, records, frame] = &undo_parts()[..] else { panic!("three parts") };
         undo::check_segment_header(header, 1, DB).expect("a header");
         assert_eq!(undo::records(records).filter(Result::is_ok).count(), 10);

@@ -1,7 +1,7 @@
 //! Small stores for tests that change files without the engine. They are made under the simulator:
 //! a seed always gives the same files, and another seed gives another order of background work.
 
-use crate::{faulty, fuzz, wide};
+use crate::{faulty, fuzz, linked, wide};
 use evenkeel::ValueRef::{Bytes, Int};
 use evenkeel::{Access, Database, Geometry, Isolation, Options};
 use evenkeel_io::sim::{SimDisk, SimEnv};
@@ -54,6 +54,7 @@ fn make(env: Arc<dyn Env>, disk: &SimDisk, closed: bool) -> Store {
     let (mut db, mut rows, mut older) = (open(), Vec::new(), Vec::new());
     db.create_table("t", &fuzz::small_table()).expect("creates");
     wide::make(&db);
+    linked::make(&db);
     for batch in 0..12 {
         let ids = batch * 100..batch * 100 + 100;
         insert(&db, &mut rows, ids.map(|id| (id, id * 7919 % 1009)));
