@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "alter.h"
 #include "backup.h"
+#include "chunks.h"
 #include "collation.h"
 #include "entry.h"
 #include "fault_injection.h"
@@ -384,6 +385,8 @@ static int evenkeel_init(void *p)
   h->show_status= entry<evenkeel_show_status, true>;
   h->panic= entry<evenkeel_close>;
   h->tablefile_extensions= no_files;
+  h->table_options= chunk_table_options;
+  h->field_options= chunk_field_options;
   if (db)
   {
     opened(db);

@@ -172,6 +172,7 @@ int ha_evenkeel::open(const char *path, int, uint)
   if (clustered < 0)
     return fail(error);
   m_clustered= clustered;
+  m_chunked= ek_chunk_unit(evenkeel_db, name()) >= 0;
   m_in_order= checks_in_order();
   /* A scan of rows follows the primary key, so the server must not change that key while it scans. */
   key_used_on_scan= clustered ? table_share->primary_key : MAX_KEY;
