@@ -7,6 +7,7 @@
 #include "ddl.h"
 #include "engine.h"
 #include "keys.h"
+#include <tztime.h>
 
 /* Times of a thousand years fit in all units. */
 static const uint64_t INTERVAL_S_MAX= 1000ULL * 366 * 86400;
@@ -283,4 +284,15 @@ const char *copied_for_chunks(bool is_chunked, const TABLE *before, const TABLE 
   if (is_chunked && !stores_nothing)
     return "each change of a chunked table's columns and indexes";
   return nullptr;
+}
+
+std::string chunk_time(THD *thd, int unit, int64_t at)
+{
+  if (unit < EK_UNIT_PACKED_DAYS)
+    return std::to_string(at);
+  MYSQL_TIME t;
+  Time_zone *zone= unit == EK_UNIT_TIMESTAMP ? thd->variables.time_zone : my_tz_UTC;
+  zone->gmt_sec_to_TIME(&t, (my_time_t) (unit == EK_UNIT_PACKED_DAYS ? at * 86400 : at));
+  char text[MAX_DATE_STRING_REP_LENGTH];
+  return std::string(text, unit == EK_UNIT_PACKED_DAYS ? my_date_to_str(&t, text) : my_datetime_to_str(&t, text, 0));
 }

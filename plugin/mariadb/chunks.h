@@ -43,6 +43,10 @@ private:
 /* The reason why a change of a chunked table, or one that makes or ends its chunks, is made by copying; null if it
    only changes what the engine does not store. */
 const char *copied_for_chunks(bool is_chunked, const TABLE *before, const TABLE *after, bool stores_nothing);
+/* A time in the unit of a table's times, as its column shows it. */
+std::string chunk_time(THD *thd, int unit, int64_t at);
+/* The SQL function evenkeel_drop_chunks. */
+extern class Plugin_function evenkeel_drop_chunks_function;
 /* The options of columns, in the order of the columns, or "" if the table is not chunked. */
 std::string chunk_text(const TABLE *table);
 #endif

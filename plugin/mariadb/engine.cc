@@ -22,6 +22,7 @@
 #include <set>
 #include <vector>
 #include <my_dir.h>
+#include <mysql/plugin_function.h>
 
 handlerton *evenkeel_hton;
 ek_database *evenkeel_db;
@@ -421,6 +422,12 @@ maria_declare_plugin(evenkeel)
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
 SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
 SCHEMA_TABLE("EVENKEEL_FOREIGN", "Foreign keys", evenkeel_foreign_init),
+SCHEMA_TABLE("EVENKEEL_CHUNKS", "Chunks of chunked tables", evenkeel_chunks_init),
+{
+  MariaDB_FUNCTION_PLUGIN, &evenkeel_drop_chunks_function, "evenkeel_drop_chunks", "The Evenkeel authors",
+  "Drops old chunks of a table", PLUGIN_LICENSE_GPL, nullptr, nullptr, 0x0001, nullptr, nullptr, "0.1",
+  MariaDB_PLUGIN_MATURITY_GAMMA
+},
 SCHEMA_TABLE("EVENKEEL_JOBS", "Background work under way", evenkeel_jobs_init),
 SCHEMA_TABLE("EVENKEEL_WAITS", "Waits by cause", evenkeel_waits_init),
 SCHEMA_TABLE("EVENKEEL_TRX", "Transactions that have changed or locked rows", evenkeel_trx_init),

@@ -222,7 +222,7 @@ class Table:
                                 "alter table r drop column if exists x", "alter table r add key v2 (v, s)",
                                 "alter table r drop key if exists v2", "optimize table r", "analyze table r",
                                 "insert into r (dev, ts, p, v) select dev + 5, ts, p, v from r order by dev, ts, p limit 9",
-                                "load", "rename table r to q, q to r", "unchunked", "dropped"])
+                                "load", "rename table r to q, q to r", "unchunked", "dropped", "dropped", "dropped"])
 
 
 class Both:
@@ -277,8 +277,28 @@ class Both:
         return None if theirs == ours else f"{str(theirs)[:1500]}\n{str(ours)[:1500]}"
 
     def dropped(self, table):
-        """Nothing: the engine's own function drops chunks where it is there."""
-        return None
+        """Drops chunks, and deletes their rows in InnoDB."""
+        theirs, ours = self.clients["innodb"], self.clients["evenkeel"]
+        theirs.run("commit")
+        ours.run("commit")
+        ends = ours.run("select distinct ends from information_schema.evenkeel_chunks where table_schema = 'evenkeel' "
+                        "and table_name = 'r' and ends is not null order by 1 limit 12")
+        if not ends:
+            return None
+        end = table.rng.choice(ends)[0]
+        before = end if table.time in UNITS else f"'{end}'"
+        there = "select count(*) from information_schema.evenkeel_chunks where table_schema='evenkeel' and table_name='r'"
+        count = int(ours.run(there)[0][0])
+        gone = int(ours.run(f"{table.rng.choice(['select', 'SELECT'])} evenkeel_drop_chunks('r', {before})")[0][0])
+        if gone < 1 or int(ours.run(there)[0][0]) != count - gone:
+            return f"{gone} of {count} chunks dropped before {before}"
+        # Dates with a month or day 0 are with the first day.
+        if "-01-01" in before and before.rstrip("'").endswith(("-01", "00:00:00")):
+            before = before.replace("-01-01", "-00-00")
+        elif re.search("-01( 00:00:00)?'$", before):
+            before = re.sub("-01( 00:00:00)?'$", r"-00\1'", before)
+        theirs.run(f"delete from r where ts < {before}")
+        return self.compare()
 
     def compare(self):
         return self.differing(f"select {COLUMNS} from r order by dev, ts, p")
@@ -318,8 +338,65 @@ def definitions(both):
     client.run("alter table other force")
     if client.run("select count(*) from other") != [["1501"]]:
         raise Problem("a copy of many chunks lost rows")
+    drops(both.server, client)
     client.run("drop table good, other, plain")
     print(f"{len(REFUSED)} definitions refused, {len(ACCEPTED)} changes shown")
+
+
+# Calls that are refused, and the numbers of their errors.
+CALLS = [
+    ("select evenkeel_drop_chunks('plain', 3)", 1221), ("select evenkeel_drop_chunks('nowhere.t', 3)", 1221),
+    ("select evenkeel_drop_chunks(null, '2024-01-01')", 1221), ("select evenkeel_drop_chunks('good', 'soon')", 1221),
+    ("select evenkeel_drop_chunks('good', null)", 1221), ("select evenkeel_drop_chunks('good', '2024-02-31')", 1221),
+    ("select evenkeel_drop_chunks('good', '2024-01-02') from plain", 1221),
+    ("select 1 + evenkeel_drop_chunks('good', '2024-01-02')", 1221),
+    ("select evenkeel_drop_chunks('good', '2024-01-02'), 1", 1221),
+    ("select (select evenkeel_drop_chunks('good', '2024-01-02'))", 1221),
+    ("select evenkeel_drop_chunks('good', '2024-01-02') union select 1", 1221),
+    ("set @a = evenkeel_drop_chunks('good', '2024-01-02')", 1221),
+    ("insert into plain values (evenkeel_drop_chunks('good', '2024-01-02'))", 1221),
+    ("explain select evenkeel_drop_chunks('good', '2024-01-02')", 1221),
+    ("create view drops as select evenkeel_drop_chunks('good', '2024-01-02')", 1221),
+    ("create table x (a int, b int as (evenkeel_drop_chunks('good', '2024-01-02')))", 1901),
+    ("select evenkeel_drop_chunks('good')", 1582), # DO hides errors.
+    ("insert into triggered values (1)", 0), ("do evenkeel_drop_chunks('plain', 3)", 0)]
+
+
+def drops(server, client):
+    """What keeps chunks, and which calls are refused."""
+    client.run("create table triggered (a int)")
+    client.run("create trigger drops_too before insert on triggered for each row "
+               "begin do evenkeel_drop_chunks('good', '2024-01-02'); end")
+    for call, number in CALLS:
+        ended = client.number(call)
+        if ended != number:
+            raise Problem(f"{call}: error {ended}, not {number}")
+    if client.run("select count(*) from good") != [["3"]]:
+        raise Problem("a refused call has dropped rows")
+    other = Client(server.socket, "evenkeel")
+    other.run("begin")
+    other.run("insert into good values (1, '2024-01-01 10:00:00', 4)")
+    client.run("begin")
+    client.run("insert into plain values (9)")
+    if client.number("select evenkeel_drop_chunks('good', '2024-01-03')") != 1179:
+        raise Problem("not refused in a transaction")
+    client.run("rollback")
+    if client.run("select evenkeel_drop_chunks('good', '2024-01-03')") != [["1"]]:
+        raise Problem("not one chunk dropped")
+    said = client.run("show warnings")
+    if len(said) != 1 or "transaction" not in said[0][2]:
+        raise Problem(f"the chunk that is kept: {said}")
+    other.run("commit")
+    other.run("lock tables good read")
+    client.run("set lock_wait_timeout=1")
+    if client.number("select evenkeel_drop_chunks('good', '2024-01-03')") != 1205:
+        raise Problem("not stopped by LOCK TABLES")
+    other.run("unlock tables")
+    client.run("select evenkeel_drop_chunks('evenkeel.good', '2024-01-03')")
+    if client.run("select * from good") != [["2", "2150-01-01 00:00:00", "3"]]:
+        raise Problem("wrong rows dropped")
+    client.run("drop table triggered")
+    other.close()
 
 
 def test(servers):
@@ -356,8 +433,8 @@ def test(servers):
     print(", ".join(f"{kind} {times}" for kind, times in sorted(both.kinds.items())))
     made, gone = server.status("evenkeel_chunks_made"), server.status("evenkeel_chunks_dropped")
     print(f"{made} chunks made, {gone} dropped")
-    if made < count // 10:
-        raise Problem("too few chunks were made")
+    if made < count // 10 or (count >= 2000 and gone < count // 100):
+        raise Problem("too few chunks were made or dropped")
     if count >= 2000 and both.ended[1062] < count // 100:
         raise Problem("too few duplicates")
     print(f"{done} statements, 0 differ")
