@@ -5,6 +5,7 @@
 #include "chunks.h"
 #include "entry.h"
 #include "errors.h"
+#include "fault_injection.h"
 #include "transaction.h"
 #include <item_create.h>
 #include <mysql/plugin_function.h>
@@ -12,9 +13,6 @@
 #include <sql_table.h>
 #include <sql_time.h>
 #include <tztime.h>
-
-/* Days from the year 0 to 1970-01-01. */
-static const long EPOCH_DAYS= 719528;
 
 /* The arguments of a call. */
 struct Drop_of
@@ -93,12 +91,6 @@ static bool take_locks(THD *thd, const Drop_of &of)
   return !thd->mdl_context.acquire_lock(&all, seconds) && !thd->mdl_context.acquire_lock(&table, seconds);
 }
 
-/* Seconds from 1970 of a date and time, without a zone. */
-static int64_t seconds_of(const MYSQL_TIME &t)
-{
-  return (int64_t) (calc_daynr(t.year, t.month, t.day) - EPOCH_DAYS) * 86400 + t.hour * 3600 + t.minute * 60 + t.second;
-}
-
 /* Reads the time before which chunks go, in the unit of the table's times. */
 static bool read_before(THD *thd, Item *given, int unit, Drop_of *to)
 {
@@ -121,8 +113,8 @@ static bool read_before(THD *thd, Item *given, int unit, Drop_of *to)
   uint failed= 0;
   switch (unit)
   {
-  case EK_UNIT_PACKED_DAYS: to->before= (seconds_of(t) + 86399) / 86400; break;
-  case EK_UNIT_PACKED_SECONDS: to->before= seconds_of(t); break;
+  case EK_UNIT_PACKED_DAYS: to->before= (chunk_seconds(t) + 86399) / 86400; break;
+  case EK_UNIT_PACKED_SECONDS: to->before= chunk_seconds(t); break;
   default:
     to->before= TIME_to_timestamp(thd, &t, &failed);
     if (failed == ER_WARN_DATA_OUT_OF_RANGE || (failed && !to->before))
@@ -147,7 +139,7 @@ static std::string literal(const std::string &text)
 
 static bool write_binlog(THD *thd, const Drop_of &of)
 {
-  if (!mysql_bin_log.is_open() || !(thd->variables.option_bits & OPTION_BIN_LOG))
+  if (plant("ChunkDropUnlogged") || !mysql_bin_log.is_open() || !(thd->variables.option_bits & OPTION_BIN_LOG))
     return true;
   const std::string statement= "DO evenkeel_drop_chunks(" + literal(of.schema + "." + of.table) + ", " + of.literal + ")";
   return !thd->binlog_query(THD::STMT_QUERY_TYPE, statement.data(), statement.size(), false, true, false, 0);
@@ -165,7 +157,7 @@ static longlong drop_chunks(THD *thd, Item **args)
     refuse_place();
     return -1;
   }
-  if (thd->in_active_multi_stmt_transaction() || thd->locked_tables_mode)
+  if ((thd->in_active_multi_stmt_transaction() || thd->locked_tables_mode) && !plant("ChunksDroppedInTransaction"))
   {
     my_error(ER_CANT_DO_THIS_DURING_AN_TRANSACTION, MYF(0));
     return -1;

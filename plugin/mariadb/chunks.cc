@@ -6,11 +6,15 @@
 #include "columns.h"
 #include "ddl.h"
 #include "engine.h"
+#include "fault_injection.h"
 #include "keys.h"
+#include <sql_time.h>
 #include <tztime.h>
 
 /* Times of a thousand years fit in all units. */
 static const uint64_t INTERVAL_S_MAX= 1000ULL * 366 * 86400;
+/* Days from the year 0 to 1970-01-01. */
+static const long EPOCH_DAYS= 719528;
 
 ha_create_table_option chunk_table_options[]=
 {
@@ -218,7 +222,7 @@ static bool loses_chunks(THD *thd, const TABLE *form, bool is_chunked)
 {
   const TABLE_LIST *first= thd->lex->query_tables;
   const TABLE *before= first ? first->table : nullptr;
-  if (!copies_table(thd) || !before || !before->file || before->file->ht != evenkeel_hton ||
+  if (!copies_table(thd) || plant("ChunkOptionsLost") || !before || !before->file || before->file->ht != evenkeel_hton ||
       (!form->part_info && form->s->option_struct && !form->s->option_struct->chunked))
     return false;
   const Field *time= column_with(before, false), *space= column_with(before, true);
@@ -295,4 +299,26 @@ std::string chunk_time(THD *thd, int unit, int64_t at)
   zone->gmt_sec_to_TIME(&t, (my_time_t) (unit == EK_UNIT_PACKED_DAYS ? at * 86400 : at));
   char text[MAX_DATE_STRING_REP_LENGTH];
   return std::string(text, unit == EK_UNIT_PACKED_DAYS ? my_date_to_str(&t, text) : my_datetime_to_str(&t, text, 0));
+}
+
+int64_t chunk_seconds(const MYSQL_TIME &t)
+{
+  return (int64_t) (calc_daynr(t.year, t.month, t.day) - EPOCH_DAYS) * 86400 + t.hour * 3600 + t.minute * 60 + t.second;
+}
+
+int64_t chunk_clock(int unit, time_t now)
+{
+  MYSQL_TIME t;
+  switch (unit)
+  {
+  case EK_UNIT_DAYS: return now / 86400;
+  case EK_UNIT_MILLISECONDS: return (int64_t) now * 1000;
+  case EK_UNIT_MICROSECONDS: return (int64_t) now * 1000000;
+  case EK_UNIT_NANOSECONDS: return (int64_t) now * 1000000000;
+  case EK_UNIT_PACKED_DAYS:
+  case EK_UNIT_PACKED_SECONDS:
+    global_system_variables.time_zone->gmt_sec_to_TIME(&t, now);
+    return unit == EK_UNIT_PACKED_DAYS ? chunk_seconds(t) / 86400 : chunk_seconds(t);
+  default: return now;
+  }
 }

@@ -43,6 +43,10 @@ private:
 /* The reason why a change of a chunked table, or one that makes or ends its chunks, is made by copying; null if it
    only changes what the engine does not store. */
 const char *copied_for_chunks(bool is_chunked, const TABLE *before, const TABLE *after, bool stores_nothing);
+/* The server's clock in the unit of a table's times: in its time zone where the column has none. */
+int64_t chunk_clock(int unit, time_t now);
+/* Seconds from 1970 of a date and time, without a zone. */
+int64_t chunk_seconds(const MYSQL_TIME &t);
 /* A time in the unit of a table's times, as its column shows it. */
 std::string chunk_time(THD *thd, int unit, int64_t at);
 /* The SQL function evenkeel_drop_chunks. */

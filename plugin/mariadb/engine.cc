@@ -10,6 +10,7 @@
 #include "guarded.h"
 #include "last_change.h"
 #include "layout.h"
+#include "retention.h"
 #include "library.h"
 #include "schema_tables.h"
 #include "settings.h"
@@ -317,6 +318,7 @@ static int evenkeel_close(handlerton *, enum ha_panic_function)
 {
   ek_error error;
   disarm_backup();
+  stop_retention();
   ek_database *db= last_use();
   if (db && ek_close(db, &error))
     report("close", error);
@@ -392,6 +394,7 @@ static int evenkeel_init(void *p)
   {
     opened(db);
     allow_arming();
+    start_retention();
   }
   return 0;
 }

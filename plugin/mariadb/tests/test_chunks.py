@@ -13,7 +13,7 @@ import re
 import sys
 
 from client import Client, Failed
-from servers import Problem, run, seed_of
+from servers import Problem, run, seed_of, wait_until
 
 GENERATION = 220
 COMPARE_EVERY = 25
@@ -399,6 +399,40 @@ def drops(server, client):
     other.close()
 
 
+# Types of times, and expressions of the present one and of ten days ago.
+CLOCKS = [("datetime(3)", "", "now()", "now() - interval 10 day"), ("timestamp", "", "now()", "now() - interval 10 day"),
+          ("date", "", "curdate()", "curdate() - interval 10 day"),
+          ("int", "chunk_unit=second", "unix_timestamp()", "unix_timestamp() - 864000"),
+          ("bigint", "chunk_unit=millisecond", "unix_timestamp() * 1000", "(unix_timestamp() - 864000) * 1000"),
+          ("int", "chunk_unit=day", "unix_timestamp() div 86400", "unix_timestamp() div 86400 - 10")]
+
+
+def retention(server, client):
+    """RETAIN drops what is older, on the server's clock, but not where a transaction writes."""
+    for n, (time, unit, now, old) in enumerate(CLOCKS):
+        client.run(f"create table kept{n} (ts {time} not null chunk_interval='1 day' {unit}, a int, primary key (ts)) "
+                   "retain='3 days'")
+        client.run(f"insert into kept{n} values ({now}, 1), ({old}, 2)")
+    client.run("create table for_ever (ts date not null chunk_interval='1 day' primary key)")
+    client.run("insert into for_ever values ('2001-01-01'), ('0000-00-00')")
+    other = Client(server.socket, "evenkeel")
+    other.run("begin")
+    other.run("update kept0 set a = 3 where a = 2")
+    client.run("set global evenkeel_retention_interval = 1")
+    rows = lambda: [client.run(f"select group_concat(a order by a) from kept{n}")[0][0] for n in range(len(CLOCKS))]
+    if not wait_until(lambda: rows() == ["1,2"] + ["1"] * (len(CLOCKS) - 1), 60):
+        raise Problem(f"RETAIN: {rows()}")
+    other.run("commit")
+    if not wait_until(lambda: rows() == ["1"] * len(CLOCKS), 60):
+        raise Problem(f"RETAIN after the commit: {rows()}")
+    client.run("set global evenkeel_retention_interval = default")
+    gone = server.status("evenkeel_chunks_expired")
+    if gone != len(CLOCKS) or client.run("select count(*) from for_ever") != [["2"]]:
+        raise Problem(f"RETAIN has dropped {gone} chunks, not {len(CLOCKS)}")
+    client.run("drop table for_ever, " + ", ".join(f"kept{n}" for n in range(len(CLOCKS))))
+    other.close()
+
+
 def test(servers):
     seed = seed_of("chunks", drawn=sys.argv[1] if sys.argv[1:] else None)
     count = int(sys.argv[2]) if sys.argv[2:] else 4000
@@ -406,6 +440,7 @@ def test(servers):
     server.start("--innodb-lock-wait-timeout=5", "--secure-file-priv=")
     both, rng = Both(server), random.Random(seed)
     definitions(both)
+    retention(server, both.clients["evenkeel"])
     done, history = 0, []
     while done < count:
         table = Table(rng)
