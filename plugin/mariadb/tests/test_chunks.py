@@ -69,6 +69,8 @@ REFUSED = [
     ("alter table good add unique u (v)", "key `u`"),
     ("alter table good partition by key (dev) partitions 2", "PARTITION BY"),
     ("alter table good add system versioning", "VERSIONING"),
+    ("alter table parts exchange partition p0 with table good", "different definitions"),
+    ("alter table parts convert table good to partition p1 values less than ('2035-01-01')", "different definitions"),
 ]
 
 # Statements that succeed, with what SHOW CREATE TABLE says afterwards.
@@ -314,6 +316,8 @@ def definitions(both):
     client.run("create table plain (id int primary key)")
     client.run("create table good (dev int not null chunk_slots=4, ts datetime not null chunk_interval='1 day', v int, "
                "primary key (dev, ts))")
+    client.run("create table parts (dev int not null, ts datetime not null, v int, primary key (dev, ts)) "
+               "partition by range columns (ts) (partition p0 values less than ('2030-01-01'))")
     client.run("insert into good values (1, '2024-01-01', 1), (1, '2024-01-02', 2), (2, '2150-01-01', 3)")
     for statement, why in REFUSED:
         try:
@@ -339,7 +343,7 @@ def definitions(both):
     if client.run("select count(*) from other") != [["1501"]]:
         raise Problem("a copy of many chunks lost rows")
     drops(both.server, client)
-    client.run("drop table good, other, plain")
+    client.run("drop table good, other, plain, parts")
     print(f"{len(REFUSED)} definitions refused, {len(ACCEPTED)} changes shown")
 
 
