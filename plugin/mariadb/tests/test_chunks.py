@@ -108,7 +108,9 @@ class Table:
         unit = UNITS.get(self.time)
         of_time = f" chunk_interval='{self.width}'" + (f" chunk_unit={unit[0]}" if unit else "")
         of_space = f" chunk_slots={self.slots}" if self.slots else ""
-        keys = "".join(f", key k{n} ({key})" for n, key in enumerate(self.keys))
+        # InnoDB's answers by an index over a virtual column are wrong in transactions (differential.py).
+        columns = [key if chunked or key != "w" else "dev, v" for key in self.keys]
+        keys = "".join(f", key k{n} ({key})" for n, key in enumerate(columns))
         keys += f", unique u ({self.unique})" if self.unique else ""
         return (f"create table r (dev int not null{of_space if chunked else ''}, ts {self.time} not null "
                 f"{'default 0 ' if 'timestamp' in self.time else ''}{of_time if chunked else ''}, p int not null, v int, "
@@ -126,7 +128,7 @@ class Table:
             return rng.choice(WILD)
         day = rng.randrange(DAYS) + 17
         date = f"2024-01-{day:02}" if day <= 31 else f"2024-02-{day - 31:02}"
-        return f"'{date} {rng.choice(['00:00:00', '00:00:00', '01:30:00', '12:00:00.25', '23:59:59'])}'"
+        return f"'{date} {rng.choice(['00:00:00', '00:00:00', '01:30:00', '12:00:00.25', '23:59:59', '23:59:59.75'])}'"
 
     def later(self, days):
         unit = UNITS.get(self.time)
@@ -445,6 +447,9 @@ def test(servers):
     both, rng = Both(server), random.Random(seed)
     definitions(both)
     retention(server, both.clients["evenkeel"])
+    for client in both.clients.values():
+        # NULL in a TIMESTAMP is the present time.
+        client.run("set timestamp=1706000000")
     done, history = 0, []
     while done < count:
         table = Table(rng)
