@@ -7,6 +7,8 @@ rung 1-plugin-differential python3 -B "$plugin_tests"/test_differential.py 2 500
 rung 1-plugin-plans python3 -B "$plugin_tests"/test_plans.py --seed 1
 # Random tables with foreign keys and random statements on them, beside InnoDB.
 rung 1-plugin-foreign python3 -B "$plugin_tests"/test_foreign.py 1 3000
+# Random statements on a chunked table, beside InnoDB; about a minute.
+rung 1-plugin-chunks python3 -B "$plugin_tests"/test_chunks.py 1 6000
 # Salvage and dump of tables with foreign keys and collated primary keys, under servers.
 rung 1-plugin-salvage python3 -B "$plugin_tests"/test_salvage.py
 rung 1-plugin-sessions python3 -B "$plugin_tests"/test_sessions.py

@@ -145,7 +145,10 @@ int ha_evenkeel::analyze(THD *thd, HA_CHECK_OPT *)
 {
   ek_error error;
   const ek_schema_wait wait= schema_wait(thd);
-  if (ek_analyze(evenkeel_db, name(), &wait, &error))
+  if (m_chunked)
+    push_warning(thd, Sql_condition::WARN_LEVEL_NOTE, ER_UNKNOWN_ERROR,
+                 "EVENKEEL keeps no statistics of the keys of a chunked table");
+  else if (ek_analyze(evenkeel_db, name(), &wait, &error))
   {
     if (error.kind != EK_CANCELLED)
     {

@@ -12,6 +12,7 @@
    `table_version`. So the change is marked with the version of the server's new definition until the statement ends. */
 #include "ha_evenkeel.h"
 #include "alter.h"
+#include "chunks.h"
 #include "entry.h"
 #include "columns.h"
 #include "ddl.h"
@@ -25,9 +26,6 @@
 #include <algorithm>
 #include <list>
 #include <memory>
-
-/* The engine's type of strings of bytes (docs/format/page.md). */
-static const uint8_t BYTES_CODE= 14;
 
 /* Changes of which the engine stores nothing: only the server's definition changes. */
 static const alter_table_operations METADATA=
@@ -224,6 +222,8 @@ static bool default_of(const Field *field, ek_value *value)
 const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
 {
   const alter_table_operations flags= info->handler_flags;
+  if (const char *why= copied_for_chunks(m_chunked, table, altered, !(flags & ~(METADATA | ALTER_PARTITIONED))))
+    return why;
   if (flags & ~(METADATA | INSTANT | LOOKS | ALTER_PARTITIONED))
     return "this change";
   if (!table->part_info != !altered->part_info || info->alter_info->partition_flags)
@@ -271,7 +271,7 @@ const char *ha_evenkeel::not_in_place(TABLE *altered, Alter_inplace_info *info)
     }
     const Column before= Column::of(was);
     if (!was->stored_in_db() || now.how != before.how || now.type_code != before.type_code ||
-        (now.a != before.a && !(now.type_code == BYTES_CODE && now.a > before.a)))
+        (now.a != before.a && !(now.type_code == Column::BYTES_CODE && now.a > before.a)))
       return "another type of a column";
     ek_column there;
     if (ek_column_of(evenkeel_db, name(), text(was->field_name), &there) < 0)
@@ -778,36 +778,4 @@ int evenkeel_check_version(handlerton *, const char *path, const LEX_CUSTRING *v
   if (ek_table_figures(evenkeel_db, ek_text(name), &info, &error))
     return is_marked(name, mark_of(*version)) ? 0 : 2;
   return info.definition == before ? 1 : 0;
-}
-
-/* Strings may grow: the bytes that are stored stay as they are. Those that a foreign key compares keep their type, as in
-   InnoDB. */
-bool ha_evenkeel::can_convert_nocopy(const Field &field, const Column_definition &now) const
-{
-  const enum_field_types type= field.real_type();
-  if (type != MYSQL_TYPE_VARCHAR && type != MYSQL_TYPE_STRING)
-    return false;
-  if (in_foreign_key(m_name, field, &ha_thd()->lex->alter_info))
-    return false;
-  return now.type_handler()->real_field_type() == type && now.charset == field.charset() &&
-         now.length >= field.field_length && Column::of(&field).type_code == BYTES_CODE &&
-         (type == MYSQL_TYPE_VARCHAR ||
-          /* Values of such columns are stored with their padding spaces. */
-          (field.has_charset() && !(field.charset()->state & MY_CS_NOPAD))) &&
-         !now.compression_method() &&
-         !field.compression_method();
-}
-
-Compare_keys ha_evenkeel::compare_key_parts(const Field &was, const Column_definition &now,
-                                            const KEY_PART_INFO &before,
-                                            const KEY_PART_INFO &after) const
-{
-  const Compare_keys plain= handler::compare_key_parts(was, now, before, after);
-  if (plain != Compare_keys::NotEqual)
-    return plain;
-  /* A whole column that has grown gives the same key. */
-  const bool whole= before.length == was.key_length() && after.length >= now.length &&
-                    !(before.key_part_flag & HA_PART_KEY_SEG);
-  return whole && can_convert_nocopy(was, now) ? Compare_keys::EqualButKeyPartLength
-                                               : Compare_keys::NotEqual;
 }

@@ -21,14 +21,23 @@ bool server_checks_keys(const TABLE_SHARE *share)
   return share->long_unique_table || share->period.unique_keys;
 }
 
-/* Three kinds of copy are left to row inserts. The server does not ask whether the copy succeeded for partitions
+/* Four kinds of copy are left to row inserts. The server does not ask whether the copy succeeded for partitions
    that an ALTER makes next to others. The row of a sequence is written in a transaction of its own. With IGNORE,
-   rows with duplicate keys are left out, so duplicates must be found as the rows arrive. */
+   rows with duplicate keys are left out, so duplicates must be found as the rows arrive. The fourth are the rows of a
+   chunked table. */
 void ha_evenkeel::begin_copy(bool ignore)
 {
   if (m_copy || !evenkeel_db || !copies_table(ha_thd()) || server_checks_keys(table_share) ||
       table_share->table_type == TABLE_TYPE_SEQUENCE || m_name.find("#TMP#") != std::string::npos)
     return;
+  ek_error error;
+  /* The engine's bulk copy knows no chunks. The rows may need any number of chunks. */
+  if (m_chunked)
+  {
+    if (ek_txn *txn= transaction(&error))
+      ek_set_chunk_limit(txn, 0);
+    return;
+  }
   std::unique_ptr<Build> build(new Build(ha_thd()));
   if (build->begin_copy(m_name, ignore))
   {

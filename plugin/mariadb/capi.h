@@ -65,10 +65,23 @@ typedef struct
   size_t columns_len;
   uint8_t on_delete, on_update, may_await;
 } ek_foreign;
+enum ek_time_unit
+{
+  EK_UNIT_DAYS= 0, EK_UNIT_SECONDS, EK_UNIT_MILLISECONDS, EK_UNIT_MICROSECONDS, EK_UNIT_NANOSECONDS,
+  EK_UNIT_PACKED_DAYS, EK_UNIT_PACKED_SECONDS, EK_UNIT_TIMESTAMP
+};
+typedef struct
+{
+  ek_bytes time, space;
+  uint64_t width_s, retain_s;
+  uint32_t slots;
+  uint8_t unit;
+} ek_chunking;
 int32_t ek_create_table(const ek_database *db, ek_bytes name, const ek_column *columns,
                         size_t columns_len, const ek_part *primary, size_t primary_len,
                         const ek_index *indexes, size_t indexes_len, const ek_foreign *foreign,
-                        size_t foreign_len, uint8_t temporary, ek_error *error);
+                        size_t foreign_len, const ek_chunking *chunking, uint8_t temporary,
+                        ek_error *error);
 typedef struct
 {
   ek_txn *txn;
@@ -107,6 +120,21 @@ int32_t ek_is_referenced(const ek_database *db, ek_bytes table);
 void ek_set_foreign_key_checks(ek_txn *txn, uint8_t on);
 int32_t ek_truncate(const ek_database *db, ek_bytes name, const ek_schema_wait *wait,
                     ek_error *error);
+typedef struct
+{
+  uint64_t number;
+  int64_t from, to;
+  uint64_t rows, bytes;
+  uint32_t slot;
+} ek_chunk;
+int32_t ek_chunk_unit(const ek_database *db, ek_bytes table);
+int32_t ek_chunks(const ek_database *db, ek_bytes table, void *context,
+                  void (*each)(void *context, const ek_chunk *chunk), ek_error *error);
+int64_t ek_drop_chunks(const ek_database *db, ek_bytes table, int64_t before,
+                       const ek_schema_wait *wait, void *context,
+                       void (*kept)(void *context, uint64_t chunk, uint64_t txn), ek_error *error);
+int32_t ek_retain(const ek_database *db, ek_bytes table, uint64_t *units);
+void ek_set_chunk_limit(ek_txn *txn, uint8_t on);
 int32_t ek_readable_from(const ek_database *db, ek_bytes name, uint8_t now, ek_error *error);
 int32_t ek_table_exists(const ek_database *db, ek_bytes name);
 int32_t ek_is_clustered(const ek_database *db, ek_bytes name, ek_error *error);

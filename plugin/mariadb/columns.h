@@ -13,6 +13,8 @@ struct Column
 
   /* The type of the engine's column `FILLER`. */
   static const uint8_t FILLER_CODE= 2;
+  /* The engine's type of strings of bytes (docs/format/page.md). */
+  static const uint8_t BYTES_CODE= 14;
 
   static Column of(const Field *field);
 };

@@ -1,5 +1,6 @@
 /* Creating, dropping, renaming and emptying tables. */
 #include "ha_evenkeel.h"
+#include "chunks.h"
 #include "ddl.h"
 #include "columns.h"
 #include "fault_injection.h"
@@ -61,6 +62,9 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   Foreign_specs foreign;
   if (int failed= foreign.collect(ha_thd(), made, form, info))
     return failed;
+  Chunk_options chunks;
+  if (!chunks.read(ha_thd(), form, info, !foreign.keys().empty()))
+    return HA_WRONG_CREATE_OPTION;
   warn_of_directories(ha_thd(), info);
   std::vector<ek_column> columns;
   const std::vector<int> position= engine_columns(form);
@@ -102,7 +106,8 @@ int ha_evenkeel::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   /* The error is raised at once, because the server's own error says only that the table cannot be created, and
      gives the handler's number. */
   if (ek_create_table(evenkeel_db, ek_text(made), columns.data(), columns.size(), primary.data(),
-                      primary.size(), indexes.data(), indexes.size(), keys.data(), keys.size(), is_temporary, &error))
+                      primary.size(), indexes.data(), indexes.size(), keys.data(), keys.size(), chunks.get(),
+                      is_temporary, &error))
   {
     /* A key of the table, or one that waits for a table of its name. */
     if (error.code == CODE_ForeignKeyInvalid)

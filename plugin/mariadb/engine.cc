@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "alter.h"
 #include "backup.h"
+#include "chunks.h"
 #include "collation.h"
 #include "entry.h"
 #include "fault_injection.h"
@@ -9,6 +10,7 @@
 #include "guarded.h"
 #include "last_change.h"
 #include "layout.h"
+#include "retention.h"
 #include "library.h"
 #include "schema_tables.h"
 #include "settings.h"
@@ -21,6 +23,7 @@
 #include <set>
 #include <vector>
 #include <my_dir.h>
+#include <mysql/plugin_function.h>
 
 handlerton *evenkeel_hton;
 ek_database *evenkeel_db;
@@ -315,6 +318,7 @@ static int evenkeel_close(handlerton *, enum ha_panic_function)
 {
   ek_error error;
   disarm_backup();
+  stop_retention();
   ek_database *db= last_use();
   if (db && ek_close(db, &error))
     report("close", error);
@@ -384,10 +388,13 @@ static int evenkeel_init(void *p)
   h->show_status= entry<evenkeel_show_status, true>;
   h->panic= entry<evenkeel_close>;
   h->tablefile_extensions= no_files;
+  h->table_options= chunk_table_options;
+  h->field_options= chunk_field_options;
   if (db)
   {
     opened(db);
     allow_arming();
+    start_retention();
   }
   return 0;
 }
@@ -418,6 +425,12 @@ maria_declare_plugin(evenkeel)
 SCHEMA_TABLE("EVENKEEL_TABLES", "Tables of the engine", evenkeel_tables_init),
 SCHEMA_TABLE("EVENKEEL_INDEXES", "Secondary indexes and their runs", evenkeel_indexes_init),
 SCHEMA_TABLE("EVENKEEL_FOREIGN", "Foreign keys", evenkeel_foreign_init),
+SCHEMA_TABLE("EVENKEEL_CHUNKS", "Chunks of chunked tables", evenkeel_chunks_init),
+{
+  MariaDB_FUNCTION_PLUGIN, &evenkeel_drop_chunks_function, "evenkeel_drop_chunks", "The Evenkeel authors",
+  "Drops old chunks of a table", PLUGIN_LICENSE_GPL, nullptr, nullptr, 0x0001, nullptr, nullptr, "0.1",
+  MariaDB_PLUGIN_MATURITY_GAMMA
+},
 SCHEMA_TABLE("EVENKEEL_JOBS", "Background work under way", evenkeel_jobs_init),
 SCHEMA_TABLE("EVENKEEL_WAITS", "Waits by cause", evenkeel_waits_init),
 SCHEMA_TABLE("EVENKEEL_TRX", "Transactions that have changed or locked rows", evenkeel_trx_init),

@@ -172,6 +172,7 @@ int ha_evenkeel::open(const char *path, int, uint)
   if (clustered < 0)
     return fail(error);
   m_clustered= clustered;
+  m_chunked= ek_chunk_unit(evenkeel_db, name()) >= 0;
   m_in_order= checks_in_order();
   /* A scan of rows follows the primary key, so the server must not change that key while it scans. */
   key_used_on_scan= clustered ? table_share->primary_key : MAX_KEY;
@@ -375,11 +376,11 @@ int ha_evenkeel::reset()
   return 0;
 }
 
-/* A partition and a table of the same definition may be exchanged, so that each becomes the other. ALTER judges all
-   other changes. */
+/* A partition and a table of the same definition may be exchanged, so that each becomes the other, but a partition has
+   no chunks. ALTER judges all other changes. */
 bool ha_evenkeel::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
 {
   const auto moves= ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
   const bool moved= ha_thd()->lex->alter_info.partition_flags & moves;
-  return moved && changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+  return moved && changes == IS_EQUAL_YES && !m_chunked ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }

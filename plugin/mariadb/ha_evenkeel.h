@@ -283,6 +283,8 @@ private:
   Fill *m_fill= m_fills;
   /* Rows are stored in the order of the primary key. */
   bool m_clustered= true;
+  /* The table is cut into chunks. */
+  bool m_chunked= false;
   /* The engine checks unique keys in the server's order of keys. */
   bool m_in_order= true;
   ek_row *m_row= nullptr;

@@ -18,6 +18,6 @@ void keep_uninstalled_plugins()
   THD *thd= current_thd;
   if (!thd)
     return;
-  for (int type : {MYSQL_STORAGE_ENGINE_PLUGIN, MYSQL_INFORMATION_SCHEMA_PLUGIN})
+  for (int type : {MYSQL_STORAGE_ENGINE_PLUGIN, MYSQL_INFORMATION_SCHEMA_PLUGIN, MariaDB_FUNCTION_PLUGIN})
     plugin_foreach_with_mask(thd, keep, type, PLUGIN_IS_DELETED, nullptr);
 }

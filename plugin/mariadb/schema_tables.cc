@@ -1,8 +1,9 @@
-/* INFORMATION_SCHEMA.EVENKEEL_TABLES, _INDEXES, _FOREIGN, _JOBS, _WAITS, _TRX, _LOCKS. All need the privilege PROCESS, as
+/* INFORMATION_SCHEMA.EVENKEEL_TABLES, _INDEXES, _FOREIGN, _CHUNKS, _JOBS, _WAITS, _TRX, _LOCKS. All need the privilege PROCESS, as
    InnoDB's do. Rows are collected first and stored afterwards, so that the engine holds nothing while the server
    writes. */
 #include "schema_tables.h"
 #include "backup.h"
+#include "chunks.h"
 #include "alter.h"
 #include "entry.h"
 #include "errors.h"
@@ -124,6 +125,56 @@ static void collect_tables(Lines *lines)
     lines->push_back({schema, table, (ulonglong) info.id, info.rows_estimate, info.columns,
                       info.row_formats, info.hidden_key ? "hidden id" : "primary key",
                       info.indexes, info.index_bytes});
+  }
+}
+
+/* -- CHUNKS -- */
+
+namespace Show {
+static ST_FIELD_INFO chunks_fields[]= {
+  Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Column("CHUNK", ULonglong(), NOT_NULL),
+  Column("SLOT", ULonglong(), NOT_NULL),
+  Column("BEGINS", Varchar(32), NULLABLE),
+  Column("ENDS", Varchar(32), NULLABLE),
+  Column("ROWS_ESTIMATE", ULonglong(), NOT_NULL),
+  Column("BYTES", ULonglong(), NOT_NULL),
+  CEnd()};
+}
+
+static void add_chunk(void *context, const ek_chunk *chunk)
+{
+  static_cast<std::vector<ek_chunk> *>(context)->push_back(*chunk);
+}
+
+/* The beginning or end of a chunk; NULL if it has none. */
+static Cell cell_of_time(int unit, int64_t at)
+{
+  if (at == INT64_MIN || at == INT64_MAX)
+    return Cell();
+  return chunk_time(current_thd, unit, at);
+}
+
+static void collect_chunks(Lines *lines)
+{
+  for (const std::string &name : names())
+  {
+    ek_error error;
+    std::vector<ek_chunk> chunks;
+    const int unit= ek_chunk_unit(evenkeel_db, ek_text(name));
+    if (unit < 0)
+      continue;
+    if (calling_back([&] { return ek_chunks(evenkeel_db, ek_text(name), &chunks, callback<add_chunk>, &error); }))
+    {
+      warn_unless_dropped(error);
+      continue;
+    }
+    std::string schema, table;
+    server_names(name, &schema, &table);
+    for (const ek_chunk &chunk : chunks)
+      lines->push_back({schema, table, (ulonglong) chunk.number, (ulonglong) chunk.slot, cell_of_time(unit, chunk.from),
+                        cell_of_time(unit, chunk.to), (ulonglong) chunk.rows, (ulonglong) chunk.bytes});
   }
 }
 
@@ -418,6 +469,7 @@ template <void (*collect)(Lines *)> static int init(void *p, ST_FIELD_INFO *fiel
 int evenkeel_tables_init(void *p) { return init<collect_tables>(p, Show::tables_fields); }
 int evenkeel_indexes_init(void *p) { return init<collect_indexes>(p, Show::indexes_fields); }
 int evenkeel_foreign_init(void *p) { return init<collect_foreign>(p, Show::foreign_fields); }
+int evenkeel_chunks_init(void *p) { return init<collect_chunks>(p, Show::chunks_fields); }
 int evenkeel_jobs_init(void *p) { return init<collect_jobs>(p, Show::jobs_fields); }
 int evenkeel_waits_init(void *p) { return init<collect_waits>(p, Show::waits_fields); }
 int evenkeel_trx_init(void *p) { return init<collect_trx>(p, Show::trx_fields); }

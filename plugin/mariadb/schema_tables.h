@@ -6,6 +6,7 @@
 int evenkeel_tables_init(void *);
 int evenkeel_indexes_init(void *);
 int evenkeel_foreign_init(void *);
+int evenkeel_chunks_init(void *);
 int evenkeel_jobs_init(void *);
 int evenkeel_waits_init(void *);
 int evenkeel_trx_init(void *);

@@ -4,6 +4,7 @@
 #include "entry.h"
 #include "errors.h"
 #include "fault.h"
+#include "retention.h"
 #include <mysqld.h>
 #include <string>
 
@@ -150,6 +151,9 @@ static MYSQL_SYSVAR_STR(backup_armed_dir, backup_armed_dir, PLUGIN_VAR_RQCMDARG 
   "BACKUP STAGE END, as of the moment for which that blocks commits (mariadb-backup). Setting it to '' waits for the copy, "
   "and fails if it is not complete; a copy that was not ended is cancelled", nullptr,
   entry<set_backup_armed_dir>, nullptr);
+static MYSQL_SYSVAR_UINT(retention_interval, retention_interval, PLUGIN_VAR_RQCMDARG,
+  "Seconds between two looks for chunks that are older than the RETAIN of their table; 0: none", nullptr, nullptr, 60, 0,
+  86400, 0);
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "Seconds to wait for a row lock before error 1205", nullptr, nullptr, 50, 0, 1073741824, 0);
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_RQCMDARG,
@@ -178,7 +182,7 @@ st_mysql_sys_var *settings[]= {
   MYSQL_SYSVAR(memory_size), MYSQL_SYSVAR(log_size),
   MYSQL_SYSVAR(page_size), MYSQL_SYSVAR(flush_at_commit), MYSQL_SYSVAR(data_dir), MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(backup_armed_dir), MYSQL_SYSVAR(backup_base),
-  MYSQL_SYSVAR(snapshot_isolation), nullptr};
+  MYSQL_SYSVAR(retention_interval), MYSQL_SYSVAR(snapshot_isolation), nullptr};
 
 uint64_t lock_wait_ms(THD *thd)
 {

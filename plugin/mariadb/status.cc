@@ -4,6 +4,7 @@
 #include "alter.h"
 #include "backup.h"
 #include "entry.h"
+#include "retention.h"
 #include "transaction.h"
 #include <list>
 #include <vector>
@@ -42,6 +43,7 @@ static int show_figures(MYSQL_THD, SHOW_VAR *to, void *, struct system_status_va
   each_build([&builds](const Build_figures &b) { builds+= !b.is_copy; });
   shown.figures.push_back({"index_builds", "count", builds});
   const bool stopped= use && ek_writes_stopped(evenkeel_db);
+  shown.figures.push_back({"chunks_expired", "count", retention_drops()});
   shown.figures.push_back({"writes_stopped", "0 or 1", stopped});
   for (Figure &f : shown.figures)
     shown.variables.push_back({f.name.c_str(), (char *) &f.value, SHOW_ULONGLONG});

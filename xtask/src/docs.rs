@@ -110,6 +110,7 @@ also with `Evenkeel_` in front:
 | `memory_size` | bytes | The present value of the setting |
 | `log_size` | bytes | The present value of the setting |
 | `index_builds` | count | Index builds under way, without those of copies of tables (gauge) |
+| `chunks_expired` | count | Chunks that `RETAIN` has dropped since the start |
 | `writes_stopped` | 0 or 1 | 1 after a failed write or sync: writes are refused, reads continue |
 | `backup_last` | text | The last backup: directory, then size or error; empty before |
 | `backup_state` | text | The last backup: none, copying, armed, ending, complete or failed |

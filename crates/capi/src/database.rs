@@ -1,5 +1,6 @@
 //! A database and its tables, and the prepared transactions that recovery finds.
 
+use crate::chunks::EkChunking;
 use crate::collations::{EkCollations, EmbeddedCollations};
 use crate::foreign_spec::{EkForeign, foreign_specs};
 use crate::transaction::EkTxn;
@@ -172,7 +173,8 @@ unsafe fn parts(given: &[EkPart], columns: &[ColumnSpec]) -> Result<Vec<PartSpec
     given.iter().map(one).collect()
 }
 
-/// Creates a table; 0, or -1 on error. A `temporary` one is not needed after a crash.
+/// Creates a table; 0, or -1 on error. A `temporary` one is not needed after a crash. `chunking` is
+/// null for a table that is not chunked.
 ///
 /// # Safety
 /// All pointers are valid during the call.
@@ -188,6 +190,7 @@ pub unsafe extern "C" fn ek_create_table(
     indexes_len: usize,
     foreign: *const EkForeign,
     foreign_len: usize,
+    chunking: *const EkChunking,
     temporary: u8,
     error: *mut EkError,
 ) -> i32 {
@@ -209,6 +212,7 @@ pub unsafe extern "C" fn ek_create_table(
             let (db, name) = (&(*db).0, name.text()?);
             let columns: Vec<String> = spec.columns.iter().map(|c| c.name.clone()).collect();
             spec.foreign_keys = foreign_specs(db, (name, &columns), slice(foreign, foreign_len))?;
+            spec.chunking = chunking.as_ref().map(|given| given.spec()).transpose()?;
             match temporary {
                 0 => db.create_table(name, &spec)?,
                 _ => db.create_temporary_table(name, &spec)?,

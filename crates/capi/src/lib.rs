@@ -9,12 +9,14 @@
 //! `collations` (the embedding program's), `value` (values and errors), `database` (open, tables,
 //! two-phase recovery), `table` (handles of tables), `transaction` (begin to end, reads, changes,
 //! scans), `row` (what is read), `record` (rows put into records), `number` (auto-increment,
-//! watched waits), `alter` (changes of tables), `foreign_spec` and `foreign` (foreign keys), `copy`
-//! (rows into a new table), `inspect` (figures, locks, checks), `repair`, `backup` (copies of the
-//! database), `statistics` (of keys), `messages` (to the administrator).
+//! watched waits), `alter` (changes of tables), `chunks` (chunked tables), `foreign_spec` and
+//! `foreign` (foreign keys), `copy` (rows into a new table), `inspect` (figures, locks, checks),
+//! `repair`, `backup` (copies of the database), `statistics` (of keys), `messages` (to the
+//! administrator).
 
 pub mod alter;
 pub mod backup;
+pub mod chunks;
 pub mod collations;
 pub mod copy;
 pub mod database;

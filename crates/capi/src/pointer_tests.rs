@@ -3,6 +3,7 @@
 //! access beyond them.
 
 use crate::alter::*;
+use crate::chunks::*;
 use crate::database::*;
 use crate::inspect::*;
 use crate::record::*;
@@ -92,6 +93,7 @@ fn open() -> *mut EkDatabase {
                 1,
                 std::ptr::null(),
                 0,
+                std::ptr::null(),
                 0,
                 error,
             )
@@ -429,5 +431,107 @@ fn a_handle_follows_its_name() {
         assert_eq!((rows(&here), rows(&there)), (none, none));
     }
     drop((here, there));
+    close(db);
+}
+
+/// Creates `name (at, b)`, chunked by the seconds of a day; returns the result and the error.
+fn create_chunked(db: *mut EkDatabase, name: &str, unit: u8, slots: u32) -> (i32, EkError) {
+    let column = |name, type_code| EkColumn { name, type_code, flags: 0, a: 0, b: 0 };
+    let columns = [column(text("at"), 5), column(text("b"), 5)];
+    let (time, space, primary) = (text("at"), text("b"), [part(0), part(1)]);
+    let chunking = EkChunking { time, space, width_s: 86_400, retain_s: 864_000, slots, unit };
+    let mut error = no_error();
+    // SAFETY: all arguments live during the call.
+    let made = unsafe {
+        ek_create_table(
+            db,
+            text(name),
+            columns.as_ptr(),
+            2,
+            primary.as_ptr(),
+            2,
+            null(),
+            0,
+            null(),
+            0,
+            &raw const chunking,
+            0,
+            &raw mut error,
+        )
+    };
+    (made, error)
+}
+
+unsafe extern "C" fn take_chunk(to: *mut c_void, chunk: *const EkChunk) {
+    // SAFETY: `to` is the vector that the test has passed, and the chunk lives during the call.
+    unsafe {
+        (*to.cast::<Vec<(i64, i64, u64)>>()).push(((*chunk).from, (*chunk).to, (*chunk).rows))
+    };
+}
+
+unsafe extern "C" fn take_kept(to: *mut c_void, chunk: u64, txn: u64) {
+    // SAFETY: `to` is the vector that the test has passed.
+    unsafe { (*to.cast::<Vec<(u64, u64)>>()).push((chunk, txn)) };
+}
+
+#[test]
+fn chunks_are_listed_dropped_and_kept_where_a_transaction_writes() {
+    const DAY: i64 = 86_400;
+    let db = open();
+    assert_eq!(create_chunked(db, "c", 8, 1).1.kind, EkKind::Invalid, "no such unit");
+    assert_eq!(create_chunked(db, "c", 1, 257).1.kind, EkKind::Invalid, "too many slots");
+    assert_eq!(create_chunked(db, "c", 6, 1).1.kind, EkKind::Invalid, "numbers are not packed");
+    assert_eq!(create_chunked(db, "c", 1, 1).0, 0);
+    let first = 20_000 * DAY;
+    let (txn, handle) = (begin(db), table("c"));
+    let mut error = no_error();
+    let put = |txn, at: i64, error: &mut EkError| {
+        let row = [int(at), int(1)];
+        // SAFETY: all arguments live during the call.
+        assert_eq!(unsafe { ek_insert(txn, handle.0, row.as_ptr(), 2, error) }, 0);
+    };
+    [-1, first, first + DAY, first + 2 * DAY].iter().for_each(|at| put(txn, *at, &mut error));
+    commit(txn);
+    let list = || {
+        let mut all: Vec<(i64, i64, u64)> = Vec::new();
+        // SAFETY: all arguments live during the call.
+        let done =
+            unsafe { ek_chunks(db, text("c"), (&raw mut all).cast(), take_chunk, &mut no_error()) };
+        assert_eq!(done, 0);
+        all
+    };
+    let all = list();
+    assert_eq!((all.len(), all[0].0, all[1].0), (4, i64::MIN, first));
+    assert_eq!((all[3].1, all[3].2), (first + 3 * DAY, 1));
+    let writer = begin(db);
+    put(writer, first + 1, &mut error);
+    let drop = |before, kept: &mut Vec<(u64, u64)>| {
+        let (to, mut error) = ((&raw mut *kept).cast(), no_error());
+        // SAFETY: all arguments live during the call.
+        unsafe { ek_drop_chunks(db, text("c"), before, null(), to, take_kept, &raw mut error) }
+    };
+    let mut kept = Vec::new();
+    assert_eq!((drop(first + 2 * DAY, &mut kept), kept.len()), (2, 1), "one is written to");
+    commit(writer);
+    assert_eq!((drop(first + 2 * DAY, &mut kept), list().len()), (1, 1));
+    let mut units = 0;
+    // SAFETY: all arguments live during the call.
+    unsafe {
+        assert_eq!(ek_retain(db, text("c"), &raw mut units), 1);
+        assert_eq!((units, ek_chunk_unit(db, text("c"))), (864_000, 1));
+        assert_eq!(
+            (ek_chunk_unit(db, text("t")), ek_retain(db, text("t"), &raw mut units)),
+            (-1, 0)
+        );
+        let mut none: Vec<(i64, i64, u64)> = Vec::new();
+        let to = (&raw mut none).cast();
+        assert_eq!(ek_chunks(db, text("t"), to, take_chunk, &raw mut error), -1);
+        assert_eq!(error.kind, EkKind::Invalid, "it is not chunked");
+    }
+    let many = begin(db);
+    // SAFETY: the transaction is open.
+    unsafe { ek_set_chunk_limit(many, 0) };
+    commit(many);
+    std::mem::drop(handle);
     close(db);
 }

@@ -5,6 +5,7 @@ use evenkeel_capi::alter::{
     EkBuildFigures, EkChange, EkNewColumn, EkNewIndexes, EkRename, EkWiden,
 };
 use evenkeel_capi::backup::{EkBackupFigures, EkBackupReport};
+use evenkeel_capi::chunks::{EkChunk, EkChunking};
 use evenkeel_capi::collations::EkCollations;
 use evenkeel_capi::database::{EkColumn, EkIndex, EkOptions, EkPart, EkSchemaWait};
 use evenkeel_capi::inspect::{EkCosts, EkTableInfo};
@@ -114,7 +115,8 @@ fn every_function_of_the_plugin_catches_exceptions() {
     let read = |name: &str| {
         fs::read_to_string(root().join("plugin/mariadb").join(name)).expect("is there")
     };
-    let data = ["flags", "savepoint_offset", "tablefile_extensions"];
+    let data =
+        ["flags", "savepoint_offset", "tablefile_extensions", "table_options", "field_options"];
     let engine = read("engine.cc");
     let mut count = 0;
     for line in engine.lines() {
@@ -186,6 +188,7 @@ fn a_change_of_no_columns_changes_nothing() {
             0,
             null(),
             0,
+            null(),
             0,
             error,
         );
@@ -235,6 +238,8 @@ int main(void)
          offsetof(ek_schema_wait, context));
   printf("%zu %zu %zu\n", sizeof(ek_backup_figures), offsetof(ek_backup_figures, bytes_expected),
          sizeof(ek_backup_report));
+  printf("%zu %zu %zu %zu\n", sizeof(ek_chunking), offsetof(ek_chunking, unit), sizeof(ek_chunk),
+         offsetof(ek_chunk, slot));
   return 0;
 }
 "#;
@@ -303,8 +308,23 @@ int main(void)
         offset_of!(EkBackupFigures, bytes_expected),
         size_of::<EkBackupReport>(),
     ];
-    let all: [&[usize]; 8] =
-        [&sizes, &offsets, &change_sizes, &figures, &change_offsets, &costs, &waits, &backups];
+    let chunks = [
+        size_of::<EkChunking>(),
+        offset_of!(EkChunking, unit),
+        size_of::<EkChunk>(),
+        offset_of!(EkChunk, slot),
+    ];
+    let all: [&[usize]; 9] = [
+        &sizes,
+        &offsets,
+        &change_sizes,
+        &figures,
+        &change_offsets,
+        &costs,
+        &waits,
+        &backups,
+        &chunks,
+    ];
     let wanted = all.map(|numbers| line(numbers) + "\n").concat();
     assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
 }

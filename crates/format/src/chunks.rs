@@ -27,6 +27,12 @@ pub enum TimeUnit {
     Microseconds = 3,
     /// Nanoseconds.
     Nanoseconds = 4,
+    /// Days; the column is MariaDB's DATE, as that server keeps it (docs/format/row.md).
+    PackedDays = 5,
+    /// Seconds; the column is MariaDB's DATETIME, without a zone.
+    PackedSeconds = 6,
+    /// Seconds; the column is MariaDB's TIMESTAMP, in UTC.
+    Timestamp = 7,
 }
 
 impl TimeUnit {
@@ -37,6 +43,9 @@ impl TimeUnit {
             2 => TimeUnit::Milliseconds,
             3 => TimeUnit::Microseconds,
             4 => TimeUnit::Nanoseconds,
+            5 => TimeUnit::PackedDays,
+            6 => TimeUnit::PackedSeconds,
+            7 => TimeUnit::Timestamp,
             code => return Err(r.newer("unit", code)),
         })
     }

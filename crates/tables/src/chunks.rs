@@ -15,6 +15,7 @@
 //!   or locked rows; snapshots from before that commit read it as long as they live (`drop`).
 //! - Who reads or writes chunks uses the table meanwhile, so schema changes wait for it.
 
+mod calendar;
 mod definition;
 mod drop;
 pub(crate) mod loading;

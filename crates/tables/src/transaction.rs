@@ -82,6 +82,8 @@ pub struct TableTxn {
     pub(crate) last_chunk: Option<(Arc<Table>, Arc<TimeChunk>, Arc<Table>)>,
     /// Chunks that the statement has made.
     pub(crate) new_chunks: usize,
+    /// A statement may make only so many.
+    pub(crate) limits_chunks: bool,
     /// Shared with its scans, once it has had one.
     liveness: Option<Liveness>,
     ended: bool,
@@ -123,6 +125,7 @@ impl TableTxn {
             cascade: Vec::new(),
             last_chunk: None,
             new_chunks: 0,
+            limits_chunks: true,
             liveness: None,
             ended: false,
         }
@@ -159,6 +162,12 @@ impl TableTxn {
     /// the rows that then refer to nothing. On at first.
     pub fn set_foreign_key_checks(&mut self, on: bool) {
         self.checks_foreign_keys = on;
+    }
+
+    /// Off: a statement may make any number of chunks, because it copies a whole table. On at
+    /// first.
+    pub fn set_chunk_limit(&mut self, on: bool) {
+        self.limits_chunks = on;
     }
 
     /// True once it was committed or rolled back.

@@ -155,6 +155,13 @@ impl Txn {
         self.inner.get_mut().set_foreign_key_checks(on);
     }
 
+    /// Off: a statement may make any number of chunks of a chunked table. For an owner that copies
+    /// a whole table.
+    #[cfg(feature = "server")]
+    pub fn set_chunk_limit(&mut self, on: bool) {
+        self.inner.get_mut().set_chunk_limit(on);
+    }
+
     /// From now on plain reads of a SERIALIZABLE transaction use a snapshot and lock nothing; the
     /// caller says for each read whether it locks.
     #[cfg(feature = "server")]

@@ -1,6 +1,7 @@
 //! The definition of a chunked table: a caller's request, the catalog's form, and the checks
 //! between the two.
 
+use crate::chunks::calendar;
 use crate::chunks::spec::Chunking;
 use crate::schema::{ColumnDef, TableDef, TableSpec};
 use evenkeel_base::{Code, Error, Result};
@@ -17,8 +18,8 @@ const TO_S: i64 = 4_102_444_800;
 /// Nanoseconds of a unit.
 fn unit_ns(unit: TimeUnit) -> u128 {
     match unit {
-        TimeUnit::Days => 86_400_000_000_000,
-        TimeUnit::Seconds => 1_000_000_000,
+        TimeUnit::Days | TimeUnit::PackedDays => 86_400_000_000_000,
+        TimeUnit::Seconds | TimeUnit::PackedSeconds | TimeUnit::Timestamp => 1_000_000_000,
         TimeUnit::Milliseconds => 1_000_000,
         TimeUnit::Microseconds => 1_000,
         TimeUnit::Nanoseconds => 1,
@@ -55,6 +56,10 @@ impl TableSpec {
 fn unit_of(ty: ColumnType, given: Option<TimeUnit>) -> std::result::Result<TimeUnit, &'static str> {
     let own = match ty {
         ColumnType::Date => TimeUnit::Days,
+        _ if given.is_some_and(calendar::is_packed) => {
+            let fits = given.filter(|unit| calendar::fits(*unit, ty));
+            return fits.ok_or("the type of the time column does not hold such times");
+        }
         ColumnType::DateTime => TimeUnit::Microseconds,
         _ if ty.is_integer() => {
             return given.ok_or("the unit of an integer time column has to be given");

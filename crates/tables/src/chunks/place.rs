@@ -1,5 +1,6 @@
 //! Where a row belongs: its time and its slot, from the values of a row or from its clustered key.
 
+use crate::chunks::calendar;
 use crate::table_layout::{KeyColumn, Layout};
 use evenkeel_base::{Code, Error, Result};
 use evenkeel_format::chunks::ChunkingEntry;
@@ -64,7 +65,9 @@ impl Placing {
     /// # Errors
     /// `ValueType`, `ValueRange`, `NullNotAllowed`.
     pub fn time_of(&self, value: ValueRef<'_>) -> Result<i64> {
+        let unit = self.entry.unit;
         let plain = |value: ValueRef<'_>| match value {
+            _ if calendar::is_packed(unit) => calendar::time_of(unit, value),
             ValueRef::Int(time) | ValueRef::DateTime(time) => Some(time),
             ValueRef::UInt(time) => Some(i64::try_from(time).unwrap_or(i64::MAX)),
             ValueRef::Date(days) => Some(i64::from(days)),
@@ -75,7 +78,7 @@ impl Placing {
         }
         let mut bytes = Vec::new();
         self.time_part.encode(value, &mut bytes)?;
-        plain(self.time_part.decode_scalar(&bytes)?)
+        plain(self.time_part.decode(&bytes)?.0.as_ref())
             .ok_or_else(|| Error::internal("a time column of another type"))
     }
 

@@ -5,12 +5,14 @@
 //! hold no key of the range are pruned, and chunks of ordered times need not be merged. Pruning may
 //! keep too much, never too little: what cannot be encoded bounds nothing.
 
+use crate::chunks::calendar;
 use crate::chunks::map::TimeChunk;
 use crate::chunks::place::Placing;
 use crate::range::{ByteRange, KeySet};
 use crate::table_layout::{KeyColumn, Layout};
 use evenkeel_base::Result;
-use evenkeel_format::{ColumnType, Form, KeyPart, ValueRef, prefix_successor};
+use evenkeel_format::chunks::TimeUnit;
+use evenkeel_format::{ColumnType, Form, KeyPart, Value, ValueRef, prefix_successor};
 use std::ops::Bound;
 
 /// What a range of a key says about chunks.
@@ -19,6 +21,7 @@ pub(super) struct Pruning {
     time: Option<(Vec<u8>, KeyPart)>,
     /// The slot of all rows of the range.
     slot: Option<u32>,
+    unit: TimeUnit,
 }
 
 /// The values that all keys of a set begin with.
@@ -64,7 +67,7 @@ impl Pruning {
         };
         let slot = parts.iter().zip(common).find(|(part, _)| is_space(part));
         let slot = slot.and_then(|(_, value)| placing.slot_of(*value).ok());
-        Ok(Pruning { time, slot })
+        Ok(Pruning { time, slot, unit: placing.entry.unit })
     }
 
     /// False if no row of the range has the slot of a chunk.
@@ -76,12 +79,16 @@ impl Pruning {
     pub fn part_of(&self, range: &ByteRange, chunk: &TimeChunk) -> ByteRange {
         let mut part = range.clone();
         let Some((before, time)) = &self.time else { return part };
-        let first = (chunk.lo != i64::MIN).then_some(chunk.lo);
-        let last = (chunk.hi != i64::MAX).then(|| chunk.hi - 1);
+        let value = |at: i64, is_last| match calendar::is_packed(self.unit) {
+            true => calendar::bound(self.unit, time.ty, at, is_last),
+            false => value_of(time.ty, at - i64::from(is_last)),
+        };
+        let first = (chunk.lo != i64::MIN).then(|| value(chunk.lo, false)).flatten();
+        let last = (chunk.hi != i64::MAX).then(|| value(chunk.hi, true)).flatten();
         let (first, last) = if time.desc { (last, first) } else { (first, last) };
-        let key = |at: i64| -> Option<Vec<u8>> {
+        let key = |at: Value| -> Option<Vec<u8>> {
             let mut key = before.clone();
-            time.encode(value_of(time.ty, at)?, &mut key).ok()?;
+            time.encode(at.as_ref(), &mut key).ok()?;
             Some(key)
         };
         if let Some(lower) = first.and_then(key)
@@ -100,10 +107,10 @@ impl Pruning {
 }
 
 /// A time as a value of its column; `None` if the column cannot hold it.
-fn value_of(ty: ColumnType, at: i64) -> Option<ValueRef<'static>> {
+fn value_of(ty: ColumnType, at: i64) -> Option<Value> {
     match ty {
-        ColumnType::Date => i32::try_from(at).ok().map(ValueRef::Date),
-        ColumnType::DateTime => Some(ValueRef::DateTime(at)),
-        _ => Some(ValueRef::Int(at)),
+        ColumnType::Date => i32::try_from(at).ok().map(Value::Date),
+        ColumnType::DateTime => Some(Value::DateTime(at)),
+        _ => Some(Value::Int(at)),
     }
 }

@@ -22,6 +22,8 @@ fn definitions_that_cannot_be_chunked_are_refused() {
     refused(make(readings(by_time(), &keys).index(unique)), invalid, &["one"]);
     let no_unit = Chunking::by("ts", Duration::from_secs(1));
     refused(make(readings(no_unit, &keys)), invalid, &["unit"]);
+    let packed = Chunking::by("ts", Duration::from_secs(1)).unit(TimeUnit::PackedSeconds);
+    refused(make(readings(packed, &keys)), invalid, &["ts", "does not hold such times"]);
     let by = |width| Chunking::by("ts", width).unit(TimeUnit::Seconds);
     refused(make(readings(by(Duration::ZERO), &keys)), invalid, &["width"]);
     refused(make(readings(by(Duration::from_millis(1500)), &keys)), invalid, &["1.5s"]);
