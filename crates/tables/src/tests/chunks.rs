@@ -630,8 +630,8 @@ fn chunks_are_there_after_a_crash() {
     assert_eq!(db.store.check_table("r").unwrap().problems, Vec::<String>::new());
 }
 
-/// Sets its flag when its thread ends, also by a panic: threads that wait for each other's work would
-/// otherwise wait for a thread that is gone, and the test would not end.
+/// Sets its flag when its thread ends, also by a panic: threads that wait for each other's work
+/// would otherwise wait for a thread that is gone, and the test would not end.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
