@@ -675,7 +675,7 @@ fn catalog_bodies_of_newer_versions_are_refused() {
                 let actions = Values(&[0, 1, 2, 3]);
                 (&[1], &[("on delete", 2, actions), ("on update", 3, actions)])
             }
-            "chunking" => (&[1], &[("unit", 2, Values(&[0, 1, 2, 3, 4]))]),
+            "chunking" => (&[1], &[("unit", 2, Values(&[0, 1, 2, 3, 4, 5, 6, 7]))]),
             _ => (&[1], &[]),
         };
         let sample = Sample { bytes, at: 0, seal: &|_| (), decode: &decode };
