@@ -6,6 +6,8 @@
 #include "entry.h"
 #include "errors.h"
 #include "fault_injection.h"
+#include "layout.h"
+#include "library.h"
 #include "transaction.h"
 #include <item_create.h>
 #include <mysql/plugin_function.h>
@@ -246,3 +248,12 @@ public:
 
 static Create_drop_chunks create_drop_chunks;
 Plugin_function evenkeel_drop_chunks_function(&create_drop_chunks);
+
+/* The server loads the function also if it has not loaded the engine. */
+int evenkeel_drop_chunks_init(void *)
+{
+  if (layout_refused(nullptr))
+    return 1;
+  keep_uninstalled_plugins();
+  return 0;
+}

@@ -51,6 +51,7 @@ int64_t chunk_seconds(const MYSQL_TIME &t);
 std::string chunk_time(THD *thd, int unit, int64_t at);
 /* The SQL function evenkeel_drop_chunks. */
 extern class Plugin_function evenkeel_drop_chunks_function;
+int evenkeel_drop_chunks_init(void *);
 /* The options of columns, in the order of the columns, or "" if the table is not chunked. */
 std::string chunk_text(const TABLE *table);
 #endif

@@ -428,8 +428,8 @@ SCHEMA_TABLE("EVENKEEL_FOREIGN", "Foreign keys", evenkeel_foreign_init),
 SCHEMA_TABLE("EVENKEEL_CHUNKS", "Chunks of chunked tables", evenkeel_chunks_init),
 {
   MariaDB_FUNCTION_PLUGIN, &evenkeel_drop_chunks_function, "evenkeel_drop_chunks", "The Evenkeel authors",
-  "Drops old chunks of a table", PLUGIN_LICENSE_GPL, nullptr, nullptr, 0x0001, nullptr, nullptr, "0.1",
-  MariaDB_PLUGIN_MATURITY_GAMMA
+  "Drops old chunks of a table", PLUGIN_LICENSE_GPL, entry<evenkeel_drop_chunks_init, 1>, nullptr, 0x0001, nullptr,
+  nullptr, "0.1", MariaDB_PLUGIN_MATURITY_GAMMA
 },
 SCHEMA_TABLE("EVENKEEL_JOBS", "Background work under way", evenkeel_jobs_init),
 SCHEMA_TABLE("EVENKEEL_WAITS", "Waits by cause", evenkeel_waits_init),

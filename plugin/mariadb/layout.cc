@@ -237,6 +237,29 @@ std::string check_virtual_functions()
   return "";
 }
 
+/* my_malloc() keeps the size, rounded up, in front of the memory. */
+size_t kept_size(const void *p)
+{
+  return ((const size_t *) p)[-2] & ~(size_t) 7;
+}
+
+/* Whether it does. */
+bool keeps_size()
+{
+  const size_t known= 0x1238;
+  void *probe= my_malloc(PSI_NOT_INSTRUMENTED, known, MYF(0));
+  const bool keeps= probe && kept_size(probe) == known;
+  my_free(probe);
+  return keeps;
+}
+
+std::string check_size_of_handlerton(const handlerton *given)
+{
+  if (keeps_size() && kept_size(given) != MY_ALIGN(sizeof(handlerton), 8))
+    return differs("the size of handlerton", kept_size(given), sizeof(handlerton));
+  return "";
+}
+
 /* The server has set the members that an engine need not set; all others are zero. */
 std::string check_handlerton(const handlerton *given)
 {
@@ -246,20 +269,12 @@ std::string check_handlerton(const handlerton *given)
   expected->drop_table= given->drop_table;
   expected->tablefile_extensions= given->tablefile_extensions;
   expected->discover_table_names= given->discover_table_names;
-  /* my_malloc() keeps the size, rounded up, in front of the memory. This checks that it does. */
-  const size_t known= 0x1238;
-  void *probe= my_malloc(PSI_NOT_INSTRUMENTED, known, MYF(0));
-  const auto kept= [](const void *p) { return ((const size_t *) p)[-2] & ~(size_t) 7; };
-  const bool keeps= probe && kept(probe) == known;
-  my_free(probe);
   /* The bytes behind a smaller handlerton of the server belong to others. */
-  const size_t both= keeps ? MY_MIN(kept(given), sizeof(handlerton)) : sizeof(handlerton);
+  const size_t both= keeps_size() ? MY_MIN(kept_size(given), sizeof(handlerton)) : sizeof(handlerton);
   if (memcmp(expected.get(), given, both) != 0 || given->slot != HA_SLOT_UNDEF ||
       !given->drop_table || !given->discover_table_names || !given->tablefile_extensions)
     return elsewhere("a member of handlerton");
-  if (keeps && kept(given) != MY_ALIGN(sizeof(handlerton), 8))
-    return differs("the size of handlerton", kept(given), sizeof(handlerton));
-  return "";
+  return check_size_of_handlerton(given);
 }
 
 std::string check_session()
@@ -448,9 +463,12 @@ static std::string layout_mismatch(const handlerton *given)
   for (std::string (*check)() : {check_version, check_sizes, check_virtual_functions})
     if (const std::string found= check(); !found.empty())
       return found;
-  if (given)
-    if (const std::string found= check_handlerton(given); !found.empty())
-      return found;
+  /* At its start the server loads functions before engines, MyISAM excepted. */
+  const std::string found= given         ? check_handlerton(given)
+                           : myisam_hton ? check_size_of_handlerton(myisam_hton)
+                                         : std::string();
+  if (!found.empty())
+    return found;
   for (std::string (*check)() : {check_create_info, check_session, check_share, check_keys,
                                  check_columns, check_handler})
     if (const std::string found= check(); !found.empty())
@@ -460,8 +478,8 @@ static std::string layout_mismatch(const handlerton *given)
 
 bool layout_refused(const handlerton *given)
 {
-  /* A mismatch keeps both the engine and its INFORMATION_SCHEMA tables away. It is logged once, because there are
-     many tables. */
+  /* A mismatch keeps the engine, its INFORMATION_SCHEMA tables and its function away. It is logged once for the engine
+     and once for the others, because there are many tables. */
   static std::string mismatch;
   const bool known= !given && !mismatch.empty();
   if (!known)
